@@ -1,0 +1,1 @@
+"""Tocsin: a distributed job scheduler on a log."""
