@@ -1,0 +1,124 @@
+# `make` prints the targets. All of them need Python 3.11+ and make, nothing else; what they install goes to .venv.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PYTEST = $(BIN)/python -m pytest
+# Two processes for the tests: measured faster than one on two cores (see docs/decisions/001-layout.md).
+JOBS ?= 2
+# The simulation's seeds: `make sim SEEDS=1000 FROM=5000` runs the seeds 5000 to 5999.
+SEEDS ?= 200
+FROM ?= 0
+export SEEDS FROM
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# --- use --------------------------------------------------------------------------------------------------------------
+
+.PHONY: up
+up: env ## run the all-in-one node here (ARGS="--port 8787 --data DIR")
+	@exec $(BIN)/tocsin up $(ARGS)
+
+.PHONY: env
+env: .venv/server.stamp ## create .venv with `tocsin` in .venv/bin
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: dev ## everything that CI runs: lint, types, then all tests
+	@$(MAKE) lint
+	@$(MAKE) types
+	$(PYTEST) -n $(JOBS) -m "not slow" --durations=10
+
+.PHONY: test-full
+test-full: SEEDS = 2000
+test-full: dev ## `make test` with the slow tests, more examples and 2,000 seeds
+	@$(MAKE) lint
+	@$(MAKE) types
+	HYPOTHESIS_PROFILE=full $(PYTEST) -n $(JOBS) --durations=25
+
+.PHONY: fmt
+fmt: dev ## format, and fix what can be fixed by a machine
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+.PHONY: lint
+lint: dev ## ruff, its formatter, and the layers (import-linter)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: dev ## mypy --strict
+	$(BIN)/mypy
+
+.PHONY: unit contract sim kafka web
+unit: dev ## the pure tests
+	$(PYTEST) -n $(JOBS) tests/unit tests/test_tidy.py
+
+contract: dev ## one suite for the event log, on each of its adapters
+	$(PYTEST) -n $(JOBS) tests/contract
+
+sim: dev ## the simulation: SEEDS=200 FROM=0
+	$(PYTEST) -n $(JOBS) tests/sim
+
+kafka: dev ## real processes against a real broker
+	$(PYTEST) tests/kafka
+
+web: dev ## the web UI in Chromium
+	$(PYTEST) tests/web
+
+.PHONY: bench
+bench: dev ## each figure we claim, with its method
+	@for file in benchmarks/[a-z]*.py; do \
+	    name=$$(basename "$$file" .py); echo "==> $$name"; $(BIN)/python -m "benchmarks.$$name" || exit 1; \
+	done
+
+# --- keep -------------------------------------------------------------------------------------------------------------
+
+.PHONY: docs
+docs: dev ## regenerate what docs/ takes from the code
+	@echo "nothing is generated yet"
+
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+       --no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command 'make lock'
+
+.PHONY: lock
+lock: .venv/build.stamp ## take the newest versions that pyproject.toml allows into requirements/*.txt
+	$(LOCK) requirements/build.in -o requirements/build.txt
+	$(LOCK) pyproject.toml --all-extras -o requirements/dev.txt
+	$(LOCK) pyproject.toml --extra server -c requirements/dev.txt -o requirements/server.txt
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+.PHONY: dev
+dev: .venv/dev.stamp # not listed: each target that needs it asks for it
+
+# uv takes seconds where pip takes most of a minute. If it cannot install, pip tries: it knows settings of this machine
+# (a mirror, a proxy's certificate) that uv does not read. Either way only what the lock names, by hash.
+INSTALL = install() { \
+        $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r "$$1" || { \
+            echo "==> uv could not install $$1; once more with pip"; \
+            $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$$1"; }; \
+    } && install
+TOCSIN = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+
+.venv/bin/python:
+	@.ci/venv .venv
+
+.venv/build.stamp: requirements/build.txt | .venv/bin/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
+	@touch $@
+
+.venv/server.stamp: .venv/build.stamp requirements/server.txt pyproject.toml
+	@echo "==> installing what a node needs (requirements/server.txt)"
+	@$(INSTALL) requirements/server.txt && $(TOCSIN)
+	@touch $@
+
+.venv/dev.stamp: .venv/server.stamp requirements/dev.txt
+	@echo "==> installing what the tests need (requirements/dev.txt)"
+	@$(INSTALL) requirements/dev.txt
+	@touch $@
