@@ -26,7 +26,9 @@ RunStatus = Literal[
 Lane = Literal["due", "due-now"]
 Withdrawal = Literal["none", "withdraw", "cancel"]
 ReportKind = Literal["started", "heartbeat", "succeeded", "failed", "cancelled", "dropped", "expired"]
-AttemptOutcome = Literal["pending", "running", "succeeded", "failed", "cancelled", "dropped", "expired", "lost"]
+AttemptOutcome = Literal[
+    "pending", "running", "succeeded", "failed", "cancelled", "dropped", "expired", "lost"
+]
 JobEventKind = Literal[
     "revision_applied",
     "rejected",

@@ -141,8 +141,6 @@ class RunRow(_Copies):
     held: str = ""
     """undecided: the disposition that was in force at its due: "" run, else the reason to skip."""
     body: bytes | None = None
-    closed_ms: int = 0
-    """When it ended; the row is kept a while so that its dispatch counter does not restart. 0: open."""
     attempts: list[Attempt] = field(default_factory=list)
 
 
@@ -152,6 +150,11 @@ class PendingRow(_Copies):
 
     kind: Literal["trigger", "parked"]
     until_ms: int
+    """When the row goes."""
+    refuse_until_ms: int = 0
+    """trigger: until then the same id is a repetition; afterwards only `dispatch` is remembered."""
+    dispatch: int = 0
+    """trigger: the run's last dispatch, if control records of it may live: a new run of this id counts on from here."""
     run_id: str = ""
     after_jobs_offset: int = -1
     offset: int = -1
@@ -168,4 +171,6 @@ class DeadRow(_Copies):
     until_ms: int
 
 
-_NAMES = {cls: tuple(f.name for f in fields(cls)) for cls in (JobRow, DefinitionRow, RunRow, PendingRow, DeadRow)}
+_NAMES: dict[type[object], tuple[str, ...]] = {
+    cls: tuple(f.name for f in fields(cls)) for cls in (JobRow, DefinitionRow, RunRow, PendingRow, DeadRow)
+}
