@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
+from tocsin.schemas.topics import Cleanup as Cleanup
+from tocsin.schemas.topics import TopicSpec as TopicSpec
+
 RECORD_BYTES_MAX: Final = 768 * 1024
 """The largest record (key + value + headers) that Tocsin writes: below Kafka's default of 1 MiB with room for framing."""
 
@@ -20,7 +23,6 @@ OFFSET_METADATA_BYTES_MAX: Final = 4_000
 """The largest metadata string of an offset commit. Kafka refuses 4,096 (measured)."""
 
 Isolation = Literal["committed", "uncommitted"]
-Cleanup = Literal["delete", "compact", "compact,delete"]
 Headers = tuple[tuple[str, bytes], ...]
 
 
@@ -56,21 +58,6 @@ class Delivery(NamedTuple):
     offset: int
     timestamp_ms: int
     error: "LogError | None" = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSpec:
-    """A topic to create. Retention None: kept for ever. Compaction never touches records younger than its lag."""
-
-    name: str
-    partitions: int
-    cleanup: Cleanup = "delete"
-    retention_ms: int | None = None
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int | None = None
-    delete_retention_ms: int = 86_400_000
-    """How long a tombstone stays readable after compaction."""
-    segment_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

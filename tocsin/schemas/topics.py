@@ -1,9 +1,9 @@
 """The topics: their names, what they hold, and how long. Partition counts are the caller's (`config` records them)."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from tocsin.log.port import TopicSpec
+Cleanup = Literal["delete", "compact", "compact,delete"]
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -14,6 +14,21 @@ AUDIT_WINDOW_MS: Final = 30 * DAY_MS
 START_LATEST_MS: Final = 6 * DAY_MS
 """No dispatch may start later than its due + this: below the retention of the due topics (7 d), with a day to spare
 for the time that a record lives beyond retention because its segment is not full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic to create. Retention None: kept for ever. Compaction never touches records younger than its lag."""
+
+    name: str
+    partitions: int
+    cleanup: Cleanup = "delete"
+    retention_ms: int | None = None
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int | None = None
+    delete_retention_ms: int = 86_400_000
+    """How long a tombstone stays readable after compaction."""
+    segment_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
