@@ -169,11 +169,12 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """Run a dead letter again: the same run id, attempts go on counting."""
+    """Run a dead letter again: the same run id, attempts go on counting. `seq`: of the dead letter's run."""
 
     namespace: str
     id: str
     run_id: str
+    seq: int
     actor: str = ""
     reason: str = ""
 
@@ -235,6 +236,8 @@ class RunReport:
     run_id: str
     namespace: str
     job_id: str
+    seq: int
+    """As in the due record: with the job key it finds the run without a search."""
     dispatch: int
     attempt: int
     execution: str = ""

@@ -128,6 +128,8 @@ class RunRow(_Copies):
     """Withdrawn by an edit, a pause or a deletion: the watermark must not pass it."""
     settled_upto: int = 0
     withdrawn_upto: int = 0
+    withdrawn_how: Withdrawal = "none"
+    """Of withdrawn_upto; it stays when the withdrawal has been answered."""
     claimed_execution: str = ""
     claimed_epoch: int = 0
     lease_until_ms: int = 0
@@ -139,7 +141,8 @@ class RunRow(_Copies):
     parked: bool = False
     """A retry that waits for the job's next occurrence to be decided."""
     held: str = ""
-    """undecided: the disposition that was in force at its due: "" run, else the reason to skip."""
+    """The verdict that was in force at its due, if the job changed since: "run" (of held_revision), or a reason to skip."""
+    held_revision: int = 0
     body: bytes | None = None
     attempts: list[Attempt] = field(default_factory=list)
 
