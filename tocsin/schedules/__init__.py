@@ -4,10 +4,12 @@ This is the lowest layer: it knows no job, no log and no clock, and imports noth
 
 * ``Timetable`` is a job's whole schedule as the processors use it: next, previous, count, newest, spread.
 * ``Cron`` is one expression in a zone.
-* ``parse_...``, ``format_...`` and ``resolve_local`` are for the edges, where people write instants and durations.
+* ``parse_...``, ``format_...`` and ``resolve_local`` are for the edges, where people write instants and
+  durations.
 * ``tocsin.schedules.explain`` says in words what an expression does, and warns.
 
-Whatever is written wrongly raises ``ScheduleError``, with the field, the rule and a sentence that says what to write.
+Whatever is written wrongly raises ``ScheduleError``, with the field, the rule and a sentence that says what
+to write.
 """
 
 from tocsin.schedules.cron import COUNT_LIMIT, Count, Cron, shared_cron
