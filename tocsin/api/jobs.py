@@ -1,0 +1,424 @@
+"""Jobs: define, read, list, delete, and the commands to one job."""
+
+import base64
+import binascii
+import json
+import re
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import JSONResponse
+
+from tocsin.api import views
+from tocsin.api.context import Api, Context
+from tocsin.api.definitions import check
+from tocsin.api.openapi import operation
+from tocsin.api.problems import ApiProblem, errors_of, invalid, invalid_job
+from tocsin.api.requests import (
+    ID_PATTERN,
+    Cursor,
+    JobId,
+    Limit,
+    Namespace,
+    Wait,
+    actor_of,
+    read_json,
+    read_object,
+)
+from tocsin.api.writes import outcome_of
+from tocsin.clock import new_id
+from tocsin.log.port import Delivery
+from tocsin.schedules.errors import ScheduleError
+from tocsin.schedules.instants import parse_instant
+from tocsin.schemas.job import Job, JobKey, Problem
+from tocsin.schemas.records import Command, JobDefinition, Pause, Resume, SkipNext, Trigger
+from tocsin.schemas.rows import JobRow
+from tocsin.streams.ids import trigger_run_id
+from tocsin.streams.queries import JobFilter, JobView
+
+router = APIRouter(prefix="/v1", tags=["jobs"])
+
+BODY_BYTES_MAX: Final = 200 * 1024
+LABELS_MAX: Final = 16
+SKIP_NEXT_MAX: Final = 10_000
+REASON_MAX: Final = 1_000
+NOT_APPLIED: Final = (
+    "The log has it and the processor has not applied it within 30 s. "
+    "It will be applied; /readyz says what holds it up."
+)
+
+State = Annotated[
+    Literal["", "active", "paused", "broken", "finished"], Query(description="Only jobs in this state.")
+]
+
+
+@router.put(
+    "/jobs/{namespace}/{id}",
+    **operation("defineJob", body="job", accepted="written", done="defined", created=True),
+)
+async def define_job(
+    api: Api,
+    request: Request,
+    namespace: Namespace,
+    job_id: JobId,
+    wait: Wait = "acknowledged",
+) -> JSONResponse:
+    """Define a job, or change its definition.
+
+    The same document again changes nothing: no new revision, no effect on what runs. `paused` in the document counts
+    when the job is created; afterwards pause and resume alone decide.
+    """
+    document = _with_key(await read_json(request), namespace, job_id)
+    job, found = check(
+        document,
+        config=api.services.config(),
+        queries=api.services.queries,
+        now_ms=api.services.clock.now_ms(),
+    )
+    if job is None or found:
+        raise invalid_job(found)
+    delivery = await api.writes.define(
+        JobDefinition(namespace=namespace, id=job_id, job=job, actor=actor_of(request), source="api")
+    )
+    answer = {"key": job.key, "result": "acknowledged", **views.coordinates(delivery)}
+    if wait == "acknowledged":
+        return JSONResponse(answer, status_code=202)
+    if not await api.writes.applied(api.services.names.jobs, delivery.partition, delivery.offset):
+        return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
+    return _defined(api, job, delivery, answer)
+
+
+def _with_key(document: Any, namespace: str, job_id: str) -> dict[str, Any]:
+    """The document with the key of the path; one that names another key is refused rather than moved."""
+    if not isinstance(document, dict):
+        raise invalid_job([Problem(field="", rule="object", message="a job definition is a JSON object")])
+    for name, value in (("namespace", namespace), ("id", job_id)):
+        if document.get(name, value) != value:
+            message = f"the path says {value}; leave {name} out, or write the same"
+            raise invalid_job(
+                [Problem(field=name, rule="differs-from-path", message=message, value=str(document[name]))]
+            )
+    return {**document, "namespace": namespace, "id": job_id}
+
+
+def _defined(api: Context, job: Job, delivery: Delivery, answer: dict[str, object]) -> JSONResponse:
+    view = api.services.queries.get_job(job.key)
+    outcome = outcome_of(job, delivery.offset, view)
+    if outcome == "rejected":
+        raise ApiProblem("rejected", errors=errors_of([rejection(view)]), extra={"key": job.key})
+    answer["result"] = outcome
+    if view is not None:
+        answer["revision"] = view.row.revision
+        answer["state"] = views.job_state(view.row)
+        answer["next_due"] = views.instant(view.row.armed_due_ms) if view.row.armed != "none" else None
+    return JSONResponse(answer, status_code=201 if outcome == "created" else 200)
+
+
+def rejection(view: JobView | None) -> Problem:
+    """Why the processor did not take a definition that looked right from here."""
+    broken = "" if view is None else view.row.broken
+    if broken:
+        rule = broken.replace("_", "-")
+        message = f"the processor could not put the definition in force: {broken.replace('_', ' ')}"
+        if rule == "unknown-queue":
+            message += "; if the queue was created a moment ago, apply the job once more"
+        return Problem(field="queue" if rule == "unknown-queue" else "", rule=rule, message=message)
+    revision = 0 if view is None else view.row.revision
+    return Problem(
+        field="",
+        rule="rejected",
+        message=f"the processor refused the definition, revision {revision} stays in force; "
+        "its reasons are in the job's event `rejected` on the topic of runs",
+    )
+
+
+@router.get("/jobs/{namespace}/{id}", **operation("getJob", done="job_view"))
+async def get_job(
+    api: Api,
+    namespace: Namespace,
+    job_id: JobId,
+    full: Annotated[bool, Query(description="The definition with every default written out.")] = False,
+) -> JSONResponse:
+    """A job as it stands: its definition, what comes next, how the last run went."""
+    return JSONResponse(views.job(await _known(api, f"{namespace}/{job_id}"), full=full))
+
+
+async def _known(api: Context, key: str) -> JobView:
+    view = await api.writes.find_job(key)
+    if view is None:
+        raise ApiProblem("unknown-job", f"No job {key} is defined.")
+    return view
+
+
+@router.delete("/jobs/{namespace}/{id}", **operation("deleteJob", accepted="written", done="deleted"))
+async def delete_job(
+    api: Api,
+    request: Request,
+    namespace: Namespace,
+    job_id: JobId,
+    wait: Wait = "acknowledged",
+) -> JSONResponse:
+    """Delete a job. What is scheduled is withdrawn; a run that has begun ends by itself, without a retry."""
+    key = f"{namespace}/{job_id}"
+    await _known(api, key)
+    delivery = await api.writes.define(
+        JobDefinition(namespace=namespace, id=job_id, deleted=True, actor=actor_of(request), source="api")
+    )
+    answer = {"key": key, "result": "acknowledged", **views.coordinates(delivery)}
+    if wait == "acknowledged":
+        return JSONResponse(answer, status_code=202)
+    if not await api.writes.applied(api.services.names.jobs, delivery.partition, delivery.offset):
+        return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
+    gone = api.services.queries.get_job(JobKey(key)) is None
+    return JSONResponse({**answer, "result": "deleted" if gone else "superseded"})
+
+
+@router.get("/jobs", **operation("listJobs", done="job_list"))
+def list_jobs(
+    api: Api,
+    namespace: Annotated[str, Query(pattern=ID_PATTERN[:-1] + "|^$")] = "",
+    label: Annotated[list[str], Query(description="`name=value`; several: all of them.")] = [],  # noqa: B006
+    state: State = "",
+    id_prefix: Annotated[str, Query(max_length=128)] = "",
+    failing: Annotated[bool, Query(description="Only jobs whose last run failed.")] = False,
+    cursor: Cursor = "",
+    limit: Limit = 100,
+) -> JSONResponse:
+    """Jobs in the order of their keys. A page may be short, even empty, and still have a cursor: go on with it."""
+    where = JobFilter(
+        namespace=namespace, id_prefix=id_prefix, labels=_labels(label), state=state, failing=failing
+    )
+    try:
+        found = api.services.queries.list_jobs(where, cursor=cursor, limit=limit)
+    except ValueError as error:
+        raise invalid(
+            "cursor", "cursor", str(error) or "this is no cursor of a page before", cursor
+        ) from None
+    return JSONResponse(views.page(found, views.job_line))
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    labels = {}
+    for entry in given:
+        name, sign, value = entry.partition("=")
+        if not sign or not name:
+            raise invalid("label", "label", "write name=value", entry)
+        labels[name] = value
+    if len(labels) > LABELS_MAX:
+        raise invalid("label", "labels-max", f"at most {LABELS_MAX} labels")
+    return labels
+
+
+@router.get("/jobs/{namespace}/{id}/runs", **operation("runsOfJob", done="run_list"), tags=["runs"])
+async def runs_of_job(
+    api: Api,
+    namespace: Namespace,
+    job_id: JobId,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> JSONResponse:
+    """The runs of a job, newest first: those that are open, and the last that ended (older ones are on the log)."""
+    view = await _known(api, f"{namespace}/{job_id}")
+    try:
+        found = api.services.queries.runs_of(view.key, cursor=cursor, limit=limit)
+    except ValueError as error:
+        raise invalid(
+            "cursor", "cursor", str(error) or "this is no cursor of a page before", cursor
+        ) from None
+    return JSONResponse(views.page(found, views.run))
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/jobs/{namespace}/{id}/trigger",
+    **operation("triggerJob", body="trigger", accepted="triggered", done="triggered_applied", created=True),
+)
+async def trigger_job(
+    api: Api,
+    request: Request,
+    namespace: Namespace,
+    job_id: JobId,
+    wait: Wait = "acknowledged",
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            description="The trigger's id; a second trigger with the same id within 24 h is the same run."
+        ),
+    ] = None,
+) -> JSONResponse:
+    """Run the job now, once, beside its schedule. `body` replaces the target's body (or a function's arguments)."""
+    key = f"{namespace}/{job_id}"
+    fields = await read_object(request, {"body": (), "body_base64": (str,), "reason": (str,)})
+    trigger_id = new_id() if idempotency_key is None else idempotency_key
+    if not re.fullmatch(ID_PATTERN, trigger_id):
+        raise invalid(
+            "Idempotency-Key",
+            "id",
+            "use 1 to 128 letters, digits, dots, underscores or hyphens, and begin with a letter or a digit",
+            trigger_id,
+        )
+    await _known(api, key)
+    command = Trigger(
+        namespace=namespace,
+        id=job_id,
+        trigger_id=trigger_id,
+        body=_payload(fields),
+        after_jobs_offset=api.writes.after_jobs_offset(key),
+        actor=actor_of(request),
+        reason=reason_of(fields),
+    )
+    run_id = trigger_run_id(key, trigger_id)
+    before = api.services.queries.get_run(run_id)
+    delivery = await api.writes.command(command)
+    answer = {"run_id": run_id, "result": "acknowledged", **views.coordinates(delivery)}
+    if wait == "acknowledged":
+        return JSONResponse(answer, status_code=202)
+    if not await api.writes.applied(api.services.names.commands, delivery.partition, delivery.offset):
+        return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
+    run = api.services.queries.get_run(run_id)
+    if run is None:
+        raise ApiProblem("rejected", f"{key} was deleted or broken before the trigger was applied.")
+    answer |= {"result": "created" if before is None else "unchanged", "run": views.run(run)}
+    return JSONResponse(answer, status_code=201 if before is None else 200)
+
+
+def _payload(fields: dict[str, Any]) -> bytes | None:
+    if "body_base64" in fields:
+        if "body" in fields:
+            raise invalid("body_base64", "one-of", "give body or body_base64, not both")
+        try:
+            body = base64.b64decode(fields["body_base64"], validate=True)
+        except binascii.Error as error:
+            raise invalid("body_base64", "base64", str(error)) from None
+    elif "body" not in fields:
+        return None
+    elif isinstance(fields["body"], str):
+        body = fields["body"].encode()
+    else:
+        body = json.dumps(fields["body"], ensure_ascii=False, separators=(",", ":")).encode()
+    if len(body) > BODY_BYTES_MAX:
+        raise invalid(
+            "body", "body-size", f"the body has {len(body)} bytes; {BODY_BYTES_MAX} (200 KiB) is the limit"
+        )
+    return body
+
+
+def reason_of(fields: dict[str, Any]) -> str:
+    reason: str = fields.get("reason", "")
+    if len(reason) > REASON_MAX:
+        raise invalid("reason", "length", f"at most {REASON_MAX} characters")
+    return reason
+
+
+@router.post(
+    "/jobs/{namespace}/{id}/pause", **operation("pauseJob", body="pause", accepted="command", done="paused")
+)
+async def pause_job(
+    api: Api,
+    request: Request,
+    namespace: Namespace,
+    job_id: JobId,
+    wait: Wait = "acknowledged",
+) -> JSONResponse:
+    """Skip the job's occurrences (reason paused) until it is resumed, or until an instant. Paused time is not missed
+    time: nothing is caught up afterwards."""
+    fields = await read_object(request, {"reason": (str,), "until": (str,)})
+    until_ms = 0
+    if "until" in fields:
+        try:
+            until_ms = parse_instant(fields["until"])
+        except ScheduleError as error:
+            raise invalid("until", error.rule, error.message, error.value) from None
+        if until_ms <= api.services.clock.now_ms():
+            raise invalid(
+                "until",
+                "past",
+                "this instant has passed; leave until out to pause without an end",
+                fields["until"],
+            )
+    key = f"{namespace}/{job_id}"
+    view = await _known(api, key)
+    command = Pause(
+        namespace=namespace,
+        id=job_id,
+        until_ms=until_ms,
+        after_jobs_offset=api.writes.after_jobs_offset(key),
+        actor=actor_of(request),
+        reason=reason_of(fields),
+    )
+    return await _command(api, command, view, wait)
+
+
+@router.post(
+    "/jobs/{namespace}/{id}/resume",
+    **operation("resumeJob", body="reason", accepted="command", done="resumed"),
+)
+async def resume_job(
+    api: Api,
+    request: Request,
+    namespace: Namespace,
+    job_id: JobId,
+    wait: Wait = "acknowledged",
+) -> JSONResponse:
+    """Go on with the next occurrence."""
+    fields = await read_object(request, {"reason": (str,)})
+    key = f"{namespace}/{job_id}"
+    view = await _known(api, key)
+    command = Resume(
+        namespace=namespace,
+        id=job_id,
+        after_jobs_offset=api.writes.after_jobs_offset(key),
+        actor=actor_of(request),
+        reason=reason_of(fields),
+    )
+    return await _command(api, command, view, wait)
+
+
+@router.post(
+    "/jobs/{namespace}/{id}/skip-next",
+    **operation("skipNext", body="skip_next", accepted="command", done="resumed"),
+)
+async def skip_next(
+    api: Api,
+    request: Request,
+    namespace: Namespace,
+    job_id: JobId,
+    wait: Wait = "acknowledged",
+) -> JSONResponse:
+    """Skip the next `count` occurrences (default 1); 0 takes an earlier request back."""
+    fields = await read_object(request, {"count": (int,), "reason": (str,)})
+    count = fields.get("count", 1)
+    if not 0 <= count <= SKIP_NEXT_MAX:
+        raise invalid("count", "range", f"0 to {SKIP_NEXT_MAX}", str(count))
+    key = f"{namespace}/{job_id}"
+    view = await _known(api, key)
+    command = SkipNext(
+        namespace=namespace,
+        id=job_id,
+        count=count,
+        after_jobs_offset=api.writes.after_jobs_offset(key),
+        actor=actor_of(request),
+        reason=reason_of(fields),
+    )
+    return await _command(api, command, view, wait)
+
+
+async def _command(api: Context, command: Command, before: JobView, wait: str) -> JSONResponse:
+    delivery = await api.writes.command(command)
+    answer = {"key": before.key, "result": "acknowledged", **views.coordinates(delivery)}
+    if wait == "acknowledged":
+        return JSONResponse(answer, status_code=202)
+    if not await api.writes.applied(api.services.names.commands, delivery.partition, delivery.offset):
+        return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
+    after = api.services.queries.get_job(before.key)
+    if after is None:
+        raise ApiProblem("rejected", f"{before.key} was deleted before the command was applied.")
+    result = "unchanged" if _switches(before.row) == _switches(after.row) else "changed"
+    return JSONResponse({**answer, "result": result, "job": views.job(after)})
+
+
+def _switches(row: JobRow) -> tuple[object, ...]:
+    """What pause, resume and skip-next change."""
+    return row.paused, row.paused_until_ms, row.paused_by, row.paused_reason, row.skip_next

@@ -1,0 +1,157 @@
+"""The node's figures for Prometheus, computed when they are asked for, from a registry of their own.
+
+Labels are bounded: partitions, queues (those in `config`), buckets of time, statuses. No job, run or URL is ever a label.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from tocsin.api.services import ApiServices, WorkerSnapshot
+from tocsin.schemas.records import RunEvent
+from tocsin.streams.queries import PartitionHealth
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+RECENT_RUNS: Final = 1_000
+"""Runs that the quantiles of lateness look at."""
+QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
+
+
+def exposition(services: ApiServices) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(services))
+    return generate_latest(registry)
+
+
+class _Figures(Collector):
+    def __init__(self, services: ApiServices) -> None:
+        self._services = services
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing to check names against: the registry lives for one request."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        services = self._services
+        queries = services.queries
+        broken = queries.broken()
+        yield _gauge("tocsin_firing", "1 if this node fires; 0: /readyz says why not", 0 if broken else 1)
+        yield _gauge(
+            "tocsin_clock_offset_seconds",
+            "The processors' wall clock minus the log's",
+            services.clock_offset_ms() / 1000,
+        )
+        yield from _partitions(queries.health(), services.clock.now_ms())
+        yield from _recent(queries.recent_runs(namespace="", status="", limit=RECENT_RUNS))
+        yield from _workers(list(services.workers()), services)
+
+
+def _gauge(name: str, help_: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_, value=value)
+
+
+def _partitions(health: Iterable[PartitionHealth], now_ms: int) -> Iterator[Metric]:
+    label = ["partition"]
+    ready = GaugeMetricFamily(
+        "tocsin_partition_ready", "1 if the partition is restored and worked on", labels=label
+    )
+    age = GaugeMetricFamily(
+        "tocsin_watermark_age_seconds",
+        "Now minus the instant up to which every occurrence has its disposition",
+        labels=label,
+    )
+    jobs = GaugeMetricFamily("tocsin_jobs", "Jobs that are defined", labels=label)
+    open_runs = GaugeMetricFamily("tocsin_open_runs", "Runs that have not ended", labels=label)
+    dead = GaugeMetricFamily("tocsin_dead_letters", "Failed runs that nobody has run again", labels=label)
+    overdue = GaugeMetricFamily(
+        "tocsin_overdue",
+        "Occurrences and retries whose instant passed more than a second ago and that were not dispatched (bounded count)",
+        labels=label,
+    )
+    pending = GaugeMetricFamily(
+        "tocsin_pending",
+        "Occurrences and retries ahead, by when they are due (a bounded scan: `later` may be cut off)",
+        labels=["partition", "due"],
+    )
+    done = GaugeMetricFamily(
+        "tocsin_restore_rows_done", "Rows restored by the restore under way", labels=label
+    )
+    total = GaugeMetricFamily(
+        "tocsin_restore_rows_total", "Rows that the restore under way has to read", labels=label
+    )
+    for each in health:
+        name = [str(each.partition)]
+        ready.add_metric(name, 1 if each.ready else 0)
+        if each.watermark_ms > 0:
+            age.add_metric(name, (now_ms - each.watermark_ms) / 1000)
+        jobs.add_metric(name, each.jobs)
+        open_runs.add_metric(name, each.open_runs)
+        dead.add_metric(name, each.dead_letters)
+        overdue.add_metric(name, each.overdue)
+        for bucket, count in each.pending.items():
+            pending.add_metric([*name, bucket], count)
+        done.add_metric(name, each.restore_done)
+        total.add_metric(name, each.restore_total)
+    yield from (ready, age, jobs, open_runs, dead, overdue, pending, done, total)
+
+
+def _recent(runs: Iterable[RunEvent]) -> Iterator[Metric]:
+    """Lateness as the log has it, whichever worker it was: quantiles over the starts that were reported lately."""
+    late = sorted(attempt.lateness_ms for run in runs for attempt in run.attempts[-1:] if attempt.started_ms)
+    family = GaugeMetricFamily(
+        "tocsin_recent_lateness_seconds",
+        f"Start minus due, over the last start of the newest {RECENT_RUNS} runs",
+        labels=["quantile"],
+    )
+    if late:
+        for quantile in QUANTILES:
+            index = min(len(late) - 1, int(quantile * len(late)))
+            family.add_metric([str(quantile)], late[index] / 1000)
+    yield family
+
+
+def _workers(workers: list[WorkerSnapshot], services: ApiServices) -> Iterator[Metric]:
+    label = ["queue"]
+    live = dict.fromkeys((name for name, q in services.config().queues.items() if not q.deleted), 0)
+    for worker in workers:
+        live[worker.queue] = live.get(worker.queue, 0) + worker.live
+    alive = GaugeMetricFamily(
+        "tocsin_queue_workers", "Live workers of this node that read the queue", labels=label
+    )
+    idle = GaugeMetricFamily(
+        "tocsin_queue_without_worker", "1 if no worker of this node reads the queue", labels=label
+    )
+    for name, count in sorted(live.items()):
+        alive.add_metric([name], count)
+        idle.add_metric([name], 0 if count else 1)
+    in_flight = GaugeMetricFamily("tocsin_worker_in_flight", "Executions under way", labels=label)
+    held = GaugeMetricFamily("tocsin_worker_held", "Dispatches that wait for their instant", labels=label)
+    started = CounterMetricFamily("tocsin_worker_started", "Executions that have begun", labels=label)
+    offset = GaugeMetricFamily(
+        "tocsin_worker_clock_offset_seconds", "The worker's wall clock minus the log's", labels=label
+    )
+    lateness = HistogramMetricFamily(
+        "tocsin_lateness_seconds", "Start of an attempt minus its due", labels=label
+    )
+    for worker in workers:
+        queue = [worker.queue]
+        in_flight.add_metric(queue, worker.in_flight)
+        held.add_metric(queue, worker.held)
+        started.add_metric(queue, worker.started_total)
+        offset.add_metric(queue, worker.clock_offset_ms / 1000)
+        if worker.lateness_buckets:
+            buckets = [(str(upper / 1000), float(n)) for upper, n in sorted(worker.lateness_buckets.items())]
+            lateness.add_metric(
+                queue,
+                [*buckets, ("+Inf", float(worker.started_total))],
+                sum_value=worker.lateness_sum_ms / 1000,
+            )
+    yield from (alive, idle, in_flight, held, started, offset, lateness)
