@@ -356,6 +356,8 @@ class Journal:
     now_ms: int
     transactional_id: str
     released: bool = False
+    fired: bool = True
+    """False: timers were held (the clock was in doubt); only inputs were applied."""
     outcomes_offset: int = 0
     commands_offset: int = 0
     jobs_offset: int = 0

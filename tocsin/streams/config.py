@@ -1,0 +1,32 @@
+"""The `config` topic as one value: what all partitions of a process work by at a tick."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tocsin.schemas.records import Cluster, Queue, Switch
+
+DEFAULT_QUEUES: Final = (("default", "http"), ("functions", "function"))
+"""The queues that exist from the first start on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What was applied of `config`, up to (not including) `offset`."""
+
+    cluster: Cluster
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    offset: int = 0
+
+    def with_record(self, record: Cluster | Queue | Switch, offset: int) -> "Configuration":
+        """This configuration after one more record, read at `offset`."""
+        match record:
+            case Cluster():
+                return replace(self, cluster=record, offset=offset + 1)
+            case Queue(deleted=True):
+                left = {name: queue for name, queue in self.queues.items() if name != record.name}
+                return replace(self, queues=left, offset=offset + 1)
+            case Queue():
+                return replace(self, queues={**self.queues, record.name: record}, offset=offset + 1)
+            case Switch():
+                return replace(self, offset=offset + 1)

@@ -1,0 +1,220 @@
+"""Occurrences that an edit, a pause or a deletion has overtaken: dispatched ahead, withdrawn, and decided again.
+
+A withdrawn run stays open. What follows is decided when a worker's answer is folded (P4): the run is dispatched
+again under the next number, or it waits, undecided, for its instant, and is then skipped or run by what was in
+force at that instant.
+"""
+
+from tocsin.schemas.job import JobKey
+from tocsin.schemas.rows import DefinitionRow, JobRow, RunRow
+from tocsin.streams.occurrences import (
+    arm,
+    arm_after_completion,
+    decide,
+    hold,
+    mark_decided,
+    overlap_verdict,
+    place,
+    settle_finished,
+)
+from tocsin.streams.ids import occurrence_run_id
+from tocsin.streams.runs import close, dispatch, open_run, withdraw
+from tocsin.streams.timetables import timetable_of
+from tocsin.streams.work import Work
+
+
+def effective_instant(work: Work, timestamp_ms: int) -> int:
+    """From when a change counts: when the log took it, but never in a tick that is decided already, nor ahead."""
+    return min(max(timestamp_ms, work.previous_ms), work.now_ms)
+
+
+# --- before a change ------------------------------------------------------------------------------------------
+
+
+def decide_up_to(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> None:
+    """Before a change is applied: what is due by then gets its disposition under what was in force.
+
+    What cannot be decided yet (P9, P10) becomes an undecided run that remembers what was in force.
+    """
+    while row.armed != "none" and row.armed_due_ms <= effective_ms:
+        definition = work.current(key, row)
+        if row.armed == "continue":
+            arm(work, key, row, definition, row.armed_nominal_ms)
+        elif row.armed == "blocked" or not decide(work, key, row):
+            _hold_armed(work, key, row, definition)
+    for run in work.open_runs(key, row):
+        if (run.contested or run.status == "undecided") and not run.held and run.due_ms <= effective_ms:
+            run.held, definition_then = verdict_of(work, key, row, run)
+            run.held_revision = 0 if definition_then is None else definition_then.revision
+
+
+def _hold_armed(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow) -> None:
+    nominal_ms, due_ms = row.armed_nominal_ms, row.armed_due_ms
+    mark_decided(work, row, nominal_ms)
+    row.runs_made += 1
+    run = open_run(
+        work,
+        key,
+        row,
+        run_id=occurrence_run_id(key, nominal_ms),
+        cause="schedule",
+        nominal_ms=nominal_ms,
+        due_ms=due_ms,
+    )
+    hold(row, run)
+    arm(work, key, row, definition, nominal_ms)
+
+
+def withdraw_ahead(work: Work, row: JobRow, key: JobKey, effective_ms: int) -> None:
+    """Ask back the occurrences that were dispatched ahead for instants after the change."""
+    for run in work.open_runs(key, row):
+        if (
+            run.status == "scheduled"
+            and run.outstanding
+            and run.attempt == 1
+            and run.cause in ("schedule", "catchup")
+            and run.attempt_due_ms > effective_ms
+        ):
+            run.contested = work.rules.p12_watermark_waits
+            withdraw(work, run, "withdraw")
+
+
+# --- after it -------------------------------------------------------------------------------------------------
+
+
+def verdict_of(work: Work, key: JobKey, row: JobRow, run: RunRow) -> tuple[str, DefinitionRow | None]:
+    """What holds for an undecided run: "run" with the definition to run, or the reason to skip it."""
+    if row.deleted_ms:
+        return "deleted", None
+    if run.held:
+        held = work.definition(key, run.held_revision) if run.held == "run" else None
+        return run.held, held
+    if row.broken:
+        return "broken", None
+    definition = work.current(key, row)
+    if timetable_of(definition, row).next_nominal(run.nominal_ms - 1) != run.nominal_ms:
+        return "edited", None
+    if row.paused:
+        return "paused", definition
+    if row.skip_next > 0:
+        return "skip_next", definition
+    return "run", definition
+
+
+def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
+    """Give an undecided run its disposition, if the time for that has come; else it goes on waiting."""
+    verdict, definition = verdict_of(work, key, row, run)
+    if definition is not None and not run.held:
+        run.due_ms = run.nominal_ms + timetable_of(definition, row).spread_offset(key)
+    passed = run.due_ms <= work.now_ms
+    if verdict != "run":
+        if passed or not work.rules.p4_decide_when_dropped:
+            _skip_run(work, key, row, run, verdict)
+        return
+    assert definition is not None
+    if run.status != "undecided" or not (passed or _may_go_ahead(work, key, row, run, definition)):
+        return
+    what = overlap_verdict(work, key, row, definition, run.due_ms, but=run)
+    if what in ("unread", "unanswered"):
+        return
+    if what.startswith("skip:"):
+        _skip_run(work, key, row, run, what.removeprefix("skip:"))
+        return
+    run.revision = definition.revision
+    if what == "run":
+        dispatch(work, row, run, definition, due_ms=run.due_ms, retry=False)
+    else:
+        run.contested = False
+        place(work, row, run, definition, what, run.due_ms)
+
+
+def _may_go_ahead(work: Work, key: JobKey, row: JobRow, run: RunRow, definition: DefinitionRow) -> bool:
+    """Look-ahead changes no decision: no other run is open, and no earlier occurrence is undecided."""
+    if run.due_ms > work.now_ms + work.config.cluster.horizon_ms:
+        return False
+    if definition.job.overlap.mode == "allow":
+        return True
+    if row.armed != "none" and row.armed_due_ms <= run.due_ms:
+        return False
+    return all(
+        other is run or (other.status == "undecided" and other.due_ms > run.due_ms)
+        for other in work.open_runs(key, row)
+    )
+
+
+def _skip_run(work: Work, key: JobKey, row: JobRow, run: RunRow, reason: str) -> None:
+    """The occurrence that had become a run does not run after all; it does not count for max_runs."""
+    if reason == "skip_next" and row.skip_next > 0:
+        row.skip_next -= 1
+    row.runs_made = max(0, row.runs_made - 1)
+    close(work, key, row, run, "skip", reason)
+    after_run_ended(work, key, row)
+
+
+def after_run_ended(work: Work, key: JobKey, row: JobRow) -> None:
+    """A run of the job has ended, or lost its due record: look at everything that may have waited for that."""
+    if row.deleted_ms:
+        return
+    _pause_after_failures(work, key, row)
+    _release(work, key, row)
+    if row.armed == "blocked":
+        row.armed = "exact"
+    elif row.armed == "exact" and not row.paused and not row.skip_next:
+        row.armed = "ahead"  # decided early if nothing hinders, else it comes back to "exact"
+    for run in work.open_runs(key, row):
+        run.parked = False
+        if run.status == "undecided" and run.seq in row.open:
+            decide_again(work, key, row, run)
+    if row.armed == "none" and not row.open and not row.finished_ms and not row.broken:
+        definition = work.current(key, row)
+        if definition.job.schedule.after_completion:
+            arm_after_completion(work, key, row, definition)
+    settle_finished(work, key, row)
+
+
+def _pause_after_failures(work: Work, key: JobKey, row: JobRow) -> None:
+    if row.paused or not row.consecutive_failures or row.last_ended_ms != work.now_ms:
+        return
+    limit = work.current(key, row).job.auto_pause_after
+    if limit is None or row.consecutive_failures < limit:
+        return
+    reason = f"{row.consecutive_failures} runs failed one after the other"
+    pause_job(row, "tocsin", reason)
+    withdraw_ahead(work, row, key, work.now_ms)
+    work.emit_job_event(key, row, "auto_paused", effective_ms=work.now_ms, actor="tocsin", reason=reason)
+
+
+def pause_job(row: JobRow, actor: str, reason: str, until_ms: int = 0) -> None:
+    row.paused = True
+    row.paused_until_ms = until_ms
+    row.paused_by = actor
+    row.paused_reason = reason
+
+
+def _release(work: Work, key: JobKey, row: JobRow) -> None:
+    """Start what waited for the runs that are over: a replacing run first, else the oldest buffered one."""
+    runs = work.open_runs(key, row)
+    if any(run.outstanding for run in runs):
+        return
+    waiting = [run for run in runs if run.status == "waiting"]
+    buffered = [run for run in runs if run.status == "buffered"]
+    chosen = waiting[-1] if waiting else buffered[0] if buffered else None
+    if chosen is None:
+        return
+    for run in runs:
+        if run.status == "retrying":
+            if chosen.status == "buffered" and not _gives_way(work, key, run, chosen):
+                return
+            close(work, key, row, run, "supersede", "replaced" if waiting else "next_occurrence")
+        elif waiting and run is not chosen and run.status == "waiting":
+            close(work, key, row, run, "supersede", "replaced")
+    definition = work.definition(key, chosen.revision)
+    assert definition is not None, f"{chosen.run_id}: its revision {chosen.revision} is gone"
+    dispatch(work, row, chosen, definition, due_ms=max(work.now_ms, chosen.due_ms), retry=False)
+
+
+def _gives_way(work: Work, key: JobKey, retrying: RunRow, buffered: RunRow) -> bool:
+    """Whether a run that waits for a retry is superseded by the buffered occurrence (a trigger supersedes nothing)."""
+    definition = work.definition(key, retrying.revision)
+    assert definition is not None, f"{retrying.run_id}: its revision {retrying.revision} is gone"
+    return definition.job.retry.until_next and buffered.cause in ("schedule", "catchup")
