@@ -23,6 +23,7 @@ LOCKS = ("build", "dev", "server")
 MODULES = {
     "confluent_kafka": "confluent-kafka",
     "faust": "faust-streaming",
+    "markupsafe": "jinja2",  # what jinja2 returns for text that is safe already
     "mode": "faust-streaming",
     "opentelemetry": "opentelemetry-api",
     "prometheus_client": "prometheus-client",
