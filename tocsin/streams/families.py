@@ -95,6 +95,15 @@ def history_prefix(ring: Ring, key: JobKey) -> bytes:
     return b"%b%b\0" % (_RING_LETTERS[ring], key.encode())
 
 
+def ring_value(counter: int, event: bytes) -> bytes:
+    """What a slot holds: the event's counter (so that rings are sorted without decoding them), and the event."""
+    return counter.to_bytes(8) + event
+
+
+def split_ring_value(data: bytes) -> tuple[int, bytes]:
+    return int.from_bytes(data[:8]), data[8:]
+
+
 # --- keys on the changelog --------------------------------------------------------------------------------------
 
 

@@ -1,193 +1,246 @@
-"""The state of one partition on disk: a RocksDB with a column family for each family of rows.
+"""The state of one partition on disk, and the ways into it: the view (the one writer) and readers (anybody).
 
 Its write-ahead log is on, because several families are atomic only with it, and is never synced: only the log syncs, and
-a store that lost its last writes is caught up from the changelog. Everything here holds committed state only.
+a store that lost its last writes is caught up from the changelog. What is on disk was committed on the log before.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from threading import Condition
+from typing import Final, Self
+from weakref import WeakSet
 
-from tocsin.schemas.job import JobKey
-from tocsin.schemas.records import RunEvent
-from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, PendingRow, RunRow
-from tocsin.streams.families import PendingKind, Ring
-from tocsin.streams.timers import Timer, TimerRange
+from rocksdict import WriteBatch
 
+from tocsin.schemas.codec import decode_row
+from tocsin.streams.families import FAMILIES, META, TIMERS, Family, Row
+from tocsin.streams.meta import META_KEY, Meta, Position, UnknownStoreLayout, counts_as_one
+from tocsin.streams.reader import StoreReader
+from tocsin.streams.rocks import (
+    Database,
+    Scan,
+    StoreClosed,
+    StoreCorrupt,
+    StoreEnvironment,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    UnknownLayout,
+    wipe,
+)
+from tocsin.streams.timer_index import DuePass
+from tocsin.streams.timers import RANGES, TIMED, Timer, TimerRange, end_of, first_of, timers_of
+from tocsin.streams.view import RowChangedInPlace, View
 
-class StoreError(Exception):
-    """The state store failed. The partition has to be closed; what to do next is said by the subclass."""
+__all__ = [
+    "DuePass",
+    "PartitionStore",
+    "Position",
+    "RowChangedInPlace",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreEnvironment",
+    "StoreError",
+    "StoreFull",
+    "StoreLocked",
+    "StoreReader",
+    "UnknownLayout",
+    "View",
+]
 
-
-class StoreLocked(StoreError, RuntimeError):
-    """Another process (or another store of this one) has the directory open. One owner at a time."""
-
-
-class StoreCorrupt(StoreError, ValueError):
-    """What is on disk cannot be read. Wipe it (PartitionStore.wipe) and restore from the changelog."""
-
-
-class StoreFull(StoreError, OSError):
-    """The disk is full. Nothing of the refused batch was kept. Free space, then open the store again."""
-
-
-class StoreClosed(StoreError, RuntimeError):
-    """The store was closed: the partition is no longer here."""
-
-
-class UnknownLayout(StoreError, RuntimeError):
-    """A newer version wrote this store. Start that version, or remove the directory: it is rebuilt from the changelog."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """What a commit has reached on the log."""
-
-    journal: bytes
-    """The newest journal row, as it stands on the log."""
-    changelog_offset: int
-    """The next offset of the partition's `state` to read."""
-    changelog_time_ms: int
-    """The log timestamp of the last record below it."""
-    runs_offset: int
-    """The next offset of the partition's `runs`: every event below it is in the rings."""
-
-
-class StoreEnvironment:
-    """What all stores of a process share: one block cache, one limit for write buffers, one budget of decoded rows."""
-
-    def __init__(
-        self, *, cache_bytes: int = 256 << 20, write_buffer_bytes: int = 128 << 20, row_cache_bytes: int = 128 << 20
-    ) -> None: ...
+READERS_GONE_S: Final = 5.0
+"""How long close() waits for reads in other threads: each is a chunk of a scan at most, so this means that one hangs."""
 
 
 class PartitionStore:
-    """One partition's store. Opened by one thread; see view() for the writer and reader() for everybody else."""
+    """One partition's store, owned by one thread; reader() may be used by all."""
+
+    def __init__(self, database: Database, meta: Meta) -> None:
+        self.path = database.path
+        self.meta = meta
+        """As of the last batch. Replaced as a whole, so that any thread may read it."""
+        self.rings_behind = False
+        """Whether a Restore still fills the rings: until it has, its own progress is what meta.runs_offset says."""
+        self.live_runs_offset = -1
+        """The newest that a view's commit has reached."""
+        self._database: Database | None = database
+        self._views: WeakSet[View] = WeakSet()
+        self._readers = 0
+        self._readers_changed = Condition()
 
     @classmethod
     def open(cls, path: Path, environment: StoreEnvironment) -> Self:
-        """Raises StoreLocked, StoreCorrupt, StoreFull or UnknownLayout."""
-        raise NotImplementedError
+        """Opens the directory, or creates it. Raises StoreLocked, StoreCorrupt, StoreFull or UnknownLayout."""
+        database = Database(path, environment)
+        try:
+            return cls(database, _meta_of(database))
+        except BaseException:
+            database.close()
+            raise
 
     @staticmethod
     def wipe(path: Path) -> None:
-        """Remove a store that is not open. Nothing happens if there is none."""
-        raise NotImplementedError
+        """Remove a store, also a damaged one; nothing happens if there is none. Raises StoreLocked if it is open."""
+        wipe(path)
+
+    # --- for the owner
+
+    @property
+    def database(self) -> Database:
+        """Raises StoreClosed."""
+        if self._database is None:
+            raise StoreClosed(f"{self.path} was closed")
+        return self._database
 
     @property
     def position(self) -> Position | None:
-        """As of the last commit; None: nothing was ever restored or committed here."""
-        raise NotImplementedError
+        """As of the last batch; None: nothing was ever restored or committed here."""
+        return None if self.meta.changelog_offset < 0 else self.meta.position
 
     @property
     def restored(self) -> bool:
         """Whether rows and timers are complete, so that a View may be made. Rings may still be filling up."""
-        raise NotImplementedError
+        return self.meta.phase == "ready"
 
-    def view(self, *, check: bool = False) -> "View":
+    def view(self, *, check: bool = False) -> View:
         """The one writer. `check` proves at each commit that no row was changed in place, and that no timer is lost."""
-        raise NotImplementedError
+        return View(self, check=check)
 
-    def reader(self) -> "StoreReader": ...
+    def attach(self, view: View) -> None:
+        assert not self._views, f"{self.path}: there is a view already, and one writer at a time"
+        self._views.add(view)
+
+    def release_view(self) -> None:
+        """End the use of the view, if there is one, so that another can be made."""
+        for view in list(self._views):
+            view.detach()
+        self._views.clear()
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a view: from then on its commits go on with the changelog, and nobody replays it any more."""
+        return bool(self._views)
+
+    def write(self, batch: WriteBatch, meta: Meta) -> None:
+        """Write the batch and `meta` with it: the only way that anything changes here. Raises StoreError."""
+        database = self.database
+        batch.put(META_KEY, meta.encode(), database.handles[META])
+        database.write(batch)
+        self.meta = meta
+
+    def commit(
+        self,
+        batch: WriteBatch,
+        position: Position,
+        grown: Mapping[str, int],
+        lows: Mapping[TimerRange, bytes],
+    ) -> None:
+        """Write what the view has committed on the log. While rings are behind, their own progress is what counts."""
+        self.live_runs_offset = max(self.live_runs_offset, position.runs_offset)
+        known = self.meta.runs_offset
+        runs_offset = known if self.rings_behind else max(known, position.runs_offset)
+        self.write(batch, self.meta.after(position, grown, lows, runs_offset=runs_offset))
+
+    def start_empty(self) -> None:
+        """Declare an empty store complete: its changelog holds nothing. Restore does it; alone, it is for tests."""
+        assert self.meta.changelog_offset < 0, f"{self.path} is not empty"
+        self.write(WriteBatch(raw_mode=True), replace(self.meta, phase="ready", changelog_offset=0))
+
+    def scan_timers(self, lower: bytes, upper: bytes) -> Scan:
+        return self.database.scan(TIMERS, lower, upper)
+
+    def reset(self) -> None:
+        """Empty the store: the directory is removed and made anew."""
+        environment = self.database.environment
+        self.close()
+        wipe(self.path)
+        self._database = Database(self.path, environment)
+        self.meta = Meta(phase="replaying")
+        self.rings_behind = False
+        self.live_runs_offset = -1
+
+    def checkpoint(self, path: Path) -> None:
+        """The committed state as a store of its own at `path` (which must not exist), by hard links."""
+        self.database.checkpoint(path)
+
+    def close(self) -> None:
+        """Release the directory: end the view, wait for reads in other threads, drop all handles. Safe twice.
+
+        Nothing is flushed: the write-ahead log has it.
+        """
+        self.release_view()
+        with self._readers_changed:
+            database, self._database = self._database, None
+            gone = self._readers_changed.wait_for(lambda: self._readers == 0, READERS_GONE_S)
+        if database is not None:
+            database.close()
+        assert gone, f"{self.path}: a read in another thread did not end within {READERS_GONE_S:.0f} s"
+
+    # --- for everybody
+
+    def reader(self) -> StoreReader:
+        return StoreReader(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[Database]:
+        """Keeps the store open meanwhile; so be short. Raises StoreClosed."""
+        with self._readers_changed:
+            database = self.database
+            self._readers += 1
+        try:
+            yield database
+        finally:
+            del database
+            with self._readers_changed:
+                self._readers -= 1
+                self._readers_changed.notify_all()
+
+    # --- checks
+
+    def below_low_water(self) -> list[str]:
+        """Stored timers that no scan would find: there must be none. One seek for each range."""
+        problems = []
+        for lane in RANGES:
+            key = self.scan_timers(first_of(lane), self.meta.lows[lane]).key()
+            if key is not None:
+                problems.append(f"{Timer.decode(key)} lies below the low-water {self.meta.lows[lane]!r}")
+        return problems
 
     def verify(self) -> list[str]:
         """Compare everything derived with the rows, in full; empty if all is well. For tests and the simulation."""
-        raise NotImplementedError
+        problems = self.below_low_water()
+        expected: set[bytes] = set()
+        for family in FAMILIES:
+            counted = 0
+            for key, row in self._rows(family):
+                counted += counts_as_one(row)
+                expected.update(timer.encode() for timer in timers_of(family, key, row))
+            if family in TIMED and counted != self.meta.counts[family.name]:
+                problems.append(f"{family.name}: {counted} rows, counted {self.meta.counts[family.name]}")
+        stored = {key for lane in RANGES for key, _ in self.database.items(TIMERS, lane, end_of(lane))}
+        problems += [f"{Timer.decode(key)} belongs to no row" for key in sorted(stored - expected)]
+        problems += [f"{Timer.decode(key)} is missing" for key in sorted(expected - stored)]
+        return problems
 
-    def checkpoint(self, path: Path) -> None:
-        """A copy of the committed state by hard links."""
-
-    def close(self) -> None:
-        """Release the directory. Nothing is flushed: the write-ahead log has it. Safe twice."""
-
-
-class DuePass(Iterator[Timer]):
-    """One pass over the due timers of a range; see View.due."""
-
-    full: bool
-    """Whether it ended at its limit, so that more may be due."""
-
-
-class View:
-    """What the core works on: the committed rows, and over them what was changed since the last commit.
-
-    A row that was handed out must not be changed: copy() it, change the copy, put it. A row that was put belongs to the
-    view. Used by one thread.
-    """
-
-    def job(self, key: JobKey) -> JobRow | None: ...
-    def put_job(self, key: JobKey, row: JobRow) -> None: ...
-    def delete_job(self, key: JobKey) -> None: ...
-
-    def definition(self, key: JobKey, revision: int) -> DefinitionRow | None: ...
-    def put_definition(self, key: JobKey, row: DefinitionRow) -> None: ...
-    def delete_definition(self, key: JobKey, revision: int) -> None: ...
-
-    def run(self, key: JobKey, seq: int) -> RunRow | None: ...
-    def put_run(self, row: RunRow) -> None: ...
-    def delete_run(self, key: JobKey, seq: int) -> None: ...
-
-    def dead(self, key: JobKey, seq: int) -> DeadRow | None: ...
-    def put_dead(self, row: DeadRow) -> None: ...
-    def delete_dead(self, key: JobKey, seq: int) -> None: ...
-
-    def pending(self, kind: PendingKind, key: JobKey, name: str) -> PendingRow | None: ...
-    def put_pending(self, key: JobKey, name: str, row: PendingRow) -> None: ...
-    def delete_pending(self, kind: PendingKind, key: JobKey, name: str) -> None: ...
-
-    def history_put(self, ring: Ring, key: JobKey, slot: int, event: RunEvent) -> None:
-        """Put the event into its slot (its counter modulo the ring's size). Nothing is read."""
-
-    def due(self, lane: TimerRange, bound_ms: int, limit: int) -> DuePass:
-        """The timers of `lane` due at or before bound_ms, in the order of their keys, at most `limit`.
-
-        What the caller changes while iterating counts: a timer that no longer exists is not yielded; one that came to be
-        at or below the bound is yielded in this pass, also if it sorts before what was yielded already. A timer that
-        still exists after it was yielded is passed over, stays, and is yielded by the next pass again. At most one pass
-        is open: another pass, a commit or a rollback ends it.
-        """
-        raise NotImplementedError
-
-    def next_due(self, lane: TimerRange, *, after_ms: int | None = None) -> int | None:
-        """The earliest instant of `lane` (with after_ms: of those later than it); None: there is none.
-
-        after_ms is for the loop's wait: what a pass left in place at or below its bound waits for something else.
-        """
-        raise NotImplementedError
-
-    @property
-    def changed(self) -> int:
-        """How many rows differ from the committed ones: commit before a batch grows beyond a few MB."""
-        raise NotImplementedError
-
-    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Key and value (None: a tombstone) for `state`, of every row changed since the last commit.
-
-        The order is that of the first change. Rows that came and went in between are not mentioned.
-        """
-        raise NotImplementedError
-
-    def commit(self, position: Position) -> None:
-        """Write rows, timers, rings, `position` and the low-waters as one batch, after the log has committed.
-
-        Raises StoreError; then nothing was written, and the store has to be closed and opened again.
-        """
-
-    def rollback(self) -> None:
-        """Drop everything since the last commit."""
+    def _rows(self, family: Family) -> Iterator[tuple[bytes, Row]]:
+        for key, data in self.database.items(family.name):
+            yield key, decode_row(family.row, data)
 
 
-class StoreReader:
-    """Questions to the committed state, from any thread."""
-
-    def job(self, key: JobKey) -> tuple[JobRow, DefinitionRow | None] | None: ...
-    def run(self, key: JobKey, seq: int) -> RunRow | None: ...
-    def runs(self, key: JobKey) -> list[RunRow]: ...
-    def dead(self, key: JobKey, seq: int) -> DeadRow | None: ...
-    def history(self, ring: Ring, key: JobKey) -> list[RunEvent]: ...
-    def jobs_from(self, cursor: str, prefix: str = "") -> Iterator[tuple[JobKey, JobRow]]: ...
-    def dead_from(self, cursor: str, prefix: str = "") -> Iterator[tuple[str, DeadRow]]: ...
-    def counts(self) -> Mapping[str, int]: ...
-    def pending_buckets(self, now_ms: int, limit: int = 10_000) -> Mapping[str, int]: ...
-    def overdue(self, now_ms: int, limit: int = 10_000) -> int: ...
+def _meta_of(database: Database) -> Meta:
+    data = database.get(META, META_KEY)
+    if data is None:
+        return Meta(phase="replaying")
+    try:
+        return Meta.decode(data)
+    except UnknownStoreLayout as error:
+        raise UnknownLayout(
+            f"{database.path}: {error}; a newer one wrote this store: start that one, or remove the directory "
+            "(it is rebuilt from the changelog)"
+        ) from error
+    except ValueError as error:
+        raise StoreCorrupt(
+            f"{database.path}: {error}; remove the directory, and it is rebuilt from the changelog"
+        ) from error

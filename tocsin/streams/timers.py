@@ -92,6 +92,16 @@ class Timer(NamedTuple):
 _KINDS: Final = {int(kind): kind for kind in Kind}
 
 
+def first_of(lane: TimerRange) -> bytes:
+    """Where a range begins: at or below every timer of it."""
+    return lane
+
+
+def end_of(lane: TimerRange) -> bytes:
+    """Where a range ends: above every timer of it."""
+    return bytes((lane[0] + 1,))
+
+
 def first_key(lane: TimerRange, due_ms: int) -> bytes:
     """A key at or below every timer of `lane` with that instant or a later one, and above every earlier one."""
     return _HEAD.pack(lane, min(max(due_ms, -DUE_MS_MAX), DUE_MS_MAX) + _BIAS, 0)
@@ -100,6 +110,11 @@ def first_key(lane: TimerRange, due_ms: int) -> bytes:
 def due_of(data: bytes) -> int:
     """The instant of an encoded timer, without decoding the rest."""
     return int.from_bytes(data[1:9]) - _BIAS
+
+
+def kind_of(data: bytes) -> int:
+    """The kind of an encoded timer."""
+    return data[9]
 
 
 def timers_of(family: Family, key: bytes, row: Row | None) -> tuple[Timer, ...]:
@@ -111,9 +126,9 @@ def timers_of(family: Family, key: bytes, row: Row | None) -> tuple[Timer, ...]:
 def _of_job(key: bytes, row: JobRow) -> tuple[Timer, ...]:
     timers: tuple[Timer, ...] = ()
     match row.armed:
-        case "ahead":
+        case "ahead" | "continue":
             timers = (Timer(AHEAD, row.armed_due_ms, Kind.OCCURRENCE, key),)
-        case "exact" | "continue":
+        case "exact":
             timers = (Timer(EXACT, row.armed_due_ms, Kind.OCCURRENCE, key),)
         case "none" | "blocked":
             pass

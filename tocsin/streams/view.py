@@ -1,0 +1,397 @@
+"""What the core works on: the committed rows, and over them what was changed since the last commit.
+
+The order of a commit: changes() go to the log, the log commits, commit() writes the store. So the store never holds
+anything that the log does not; what it lacks after a crash in between, it gets from the changelog.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from rocksdict import WriteBatch
+
+from tocsin.schemas.codec import decode_row, encode, encode_row
+from tocsin.schemas.job import JobKey
+from tocsin.schemas.records import RunEvent
+from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, PendingRow, RunRow
+from tocsin.streams.families import (
+    DEAD,
+    DEFINITIONS,
+    HISTORY,
+    PENDING,
+    RUNS,
+    STATE,
+    TIMERS,
+    Family,
+    PendingKind,
+    Ring,
+    Row,
+    definition_key,
+    history_key,
+    pending_key,
+    ring_value,
+    run_key,
+    state_key,
+)
+from tocsin.streams.meta import Position, counts_as_one
+from tocsin.streams.rocks import Getter, StoreClosed
+from tocsin.streams.row_cache import RowBudget, RowCache
+from tocsin.streams.timer_index import Delta, DuePass, TimerIndex
+from tocsin.streams.timers import TIMED, TimerRange, timers_of
+
+if TYPE_CHECKING:
+    from tocsin.streams.store import PartitionStore
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Row)
+
+
+class RowChangedInPlace(AssertionError):
+    """A row that the view had handed out or taken over was changed without being put. Copy it, change the copy, put it."""
+
+
+class _Change(Generic[R]):
+    """One row that was put or deleted since the last commit."""
+
+    __slots__ = ("base", "encoded", "key", "row", "timers", "unsettled")
+
+    def __init__(self, key: bytes, base: R | None, timers: tuple[bytes, ...]) -> None:
+        self.key = key
+        self.base = base
+        """As committed."""
+        self.row: R | None = base
+        self.timers = timers
+        """Those that the index knows of."""
+        self.unsettled = False
+        self.encoded: bytes | None = None
+
+    def settle(self, family: Family, index: TimerIndex) -> None:
+        self.unsettled = False
+        after = tuple(timer.encode() for timer in timers_of(family, self.key, self.row))
+        if after != self.timers:
+            index.change(self.timers, after)
+            self.timers = after
+
+
+class _Table(Generic[K, R]):
+    """The rows of one family: changed ones, then cached ones, then stored ones."""
+
+    def __init__(
+        self,
+        family: Family,
+        row_class: type[R],
+        read: Getter,
+        key_of: Callable[[K], bytes],
+        cache: RowCache[K, R],
+        check: bool,
+    ) -> None:
+        self.family = family
+        self.changed: dict[K, _Change[R]] = {}
+        self.unsettled: list[_Change[R]] = []
+        self.version = 0
+        self.cache = cache
+        self.read = read
+        self._row_class = row_class
+        self._key_of = key_of
+        self._timed = family in TIMED
+        self.lent: list[tuple[R, bytes]] | None = [] if check else None
+        """With `check`: rows that are not the caller's to change, and how they looked."""
+
+    def get(self, key: K) -> R | None:
+        change = self.changed.get(key)
+        if change is not None:
+            return change.row
+        row = self.cache.get(key)
+        if row is None:
+            row = self._stored(key)
+        if self.lent is not None and row is not None:
+            self.lent.append((row, encode_row(row)))
+        return row
+
+    def put(self, key: K, row: R | None) -> None:
+        """None deletes."""
+        change = self.changed.get(key)
+        if change is None:
+            base = self.cache.get(key) or self._stored(key)
+            if base is row:
+                if row is None:
+                    return
+                raise RowChangedInPlace(
+                    f"{self.family.name} {key}: put a copy, not the row that get() returned"
+                )
+            stored = self._key_of(key)
+            timers = tuple(timer.encode() for timer in timers_of(self.family, stored, base))
+            change = self.changed[key] = _Change(stored, base, timers)
+        self.version += 1
+        change.row = row
+        change.encoded = None
+        if self._timed and not change.unsettled:
+            change.unsettled = True
+            self.unsettled.append(change)
+        if self.lent is not None and row is not None:
+            self.lent.append((row, encode_row(row)))
+
+    def settle(self, index: TimerIndex) -> None:
+        for change in self.unsettled:
+            change.settle(self.family, index)
+        self.unsettled.clear()
+
+    def changes(self, out: list[tuple[bytes, bytes | None]]) -> None:
+        letter = self.family.letter
+        for change in self.changed.values():
+            row = change.row
+            if row is None:
+                if change.base is not None:
+                    out.append((letter + change.key, None))
+            elif row != change.base:
+                change.encoded = encode_row(row)
+                out.append((letter + change.key, change.encoded))
+
+    def write(self, batch: WriteBatch, handle: object) -> int:
+        """Put into the batch what changes() has listed; returns by how many the counted rows have grown."""
+        grown = 0
+        for change in self.changed.values():
+            if change.encoded is not None:
+                batch.put(change.key, change.encoded, handle)  # type: ignore[arg-type]
+            elif change.row is None and change.base is not None:
+                batch.delete(change.key, handle)  # type: ignore[arg-type]
+            grown += counts_as_one(change.row) - counts_as_one(change.base)
+        return grown
+
+    def committed(self) -> None:
+        cache = self.cache
+        for key, change in self.changed.items():
+            if change.row is None:
+                cache.drop(key)
+            elif change.encoded is not None:
+                cache.put(key, change.row, len(change.encoded))
+        self.forget()
+
+    def forget(self) -> None:
+        self.changed = {}
+        self.unsettled = []
+        if self.lent is not None:
+            lent, self.lent = self.lent, []
+            for row, looked in lent:
+                if encode_row(row) != looked:
+                    raise RowChangedInPlace(f"{self.family.name}: {row} was changed without being put")
+
+    def _stored(self, key: K) -> R | None:
+        data = self.read(self._key_of(key))
+        if data is None:
+            return None
+        row = decode_row(self._row_class, data)
+        self.cache.put(key, row, len(data))
+        return row
+
+
+class View:
+    """The one writer of a partition's state, used by one thread.
+
+    A row that was handed out must not be changed: copy() it, change the copy, put it. A row that was put belongs to the
+    view. With `check` each commit and rollback proves that, and that no stored timer lies below a low-water.
+    """
+
+    def __init__(self, store: "PartitionStore", *, check: bool = False) -> None:
+        """Raises StoreClosed, or AssertionError if the store is not restored yet."""
+        assert store.restored, (
+            f"{store.path}: rows and timers are not complete yet; step its Restore until ready"
+        )
+        self._store: PartitionStore | None = store
+        self._check = check
+        environment = store.database.environment
+        budget = RowBudget(lambda: environment.row_cache_share)
+
+        def table(family: Family, row_class: type[R], key_of: Callable[[K], bytes]) -> _Table[K, R]:
+            read = store.database.getter(family.name)
+            cache: RowCache[K, R] = budget.cache()
+            return _Table(family, row_class, read, key_of, cache, check)
+
+        self._jobs = table(STATE, JobRow, state_key)
+        self._definitions: _Table[tuple[JobKey, int], DefinitionRow] = table(
+            DEFINITIONS, DefinitionRow, lambda at: definition_key(*at)
+        )
+        self._runs: _Table[tuple[JobKey, int], RunRow] = table(RUNS, RunRow, lambda at: run_key(*at))
+        self._dead: _Table[tuple[JobKey, int], DeadRow] = table(DEAD, DeadRow, lambda at: run_key(*at))
+        self._pending: _Table[tuple[PendingKind, JobKey, str], PendingRow] = table(
+            PENDING, PendingRow, lambda at: pending_key(*at)
+        )
+        self._tables = cast(
+            "tuple[_Table[Hashable, JobRow], ...]",
+            (self._definitions, self._jobs, self._runs, self._dead, self._pending),
+        )
+        self._history: dict[bytes, bytes] = {}
+        self._index = TimerIndex(store.scan_timers, store.meta.lows)
+        self._listed: int | None = None
+        store.attach(self)
+
+    # --- rows
+
+    def job(self, key: JobKey) -> JobRow | None:
+        return self._jobs.get(key)
+
+    def put_job(self, key: JobKey, row: JobRow) -> None:
+        self._jobs.put(key, row)
+
+    def delete_job(self, key: JobKey) -> None:
+        self._jobs.put(key, None)
+
+    def definition(self, key: JobKey, revision: int) -> DefinitionRow | None:
+        return self._definitions.get((key, revision))
+
+    def put_definition(self, key: JobKey, row: DefinitionRow) -> None:
+        self._definitions.put((key, row.revision), row)
+
+    def delete_definition(self, key: JobKey, revision: int) -> None:
+        self._definitions.put((key, revision), None)
+
+    def run(self, key: JobKey, seq: int) -> RunRow | None:
+        return self._runs.get((key, seq))
+
+    def put_run(self, row: RunRow) -> None:
+        self._runs.put((JobKey(row.job_key), row.seq), row)
+
+    def delete_run(self, key: JobKey, seq: int) -> None:
+        self._runs.put((key, seq), None)
+
+    def dead(self, key: JobKey, seq: int) -> DeadRow | None:
+        return self._dead.get((key, seq))
+
+    def put_dead(self, row: DeadRow) -> None:
+        self._dead.put((JobKey(row.run.job_key), row.run.seq), row)
+
+    def delete_dead(self, key: JobKey, seq: int) -> None:
+        self._dead.put((key, seq), None)
+
+    def pending(self, kind: PendingKind, key: JobKey, name: str) -> PendingRow | None:
+        """`name` tells the pending rows of one kind and job apart: a trigger id, or the offset of a parked command."""
+        return self._pending.get((kind, key, name))
+
+    def put_pending(self, key: JobKey, name: str, row: PendingRow) -> None:
+        self._pending.put((row.kind, key, name), row)
+
+    def delete_pending(self, kind: PendingKind, key: JobKey, name: str) -> None:
+        self._pending.put((kind, key, name), None)
+
+    def history_put(
+        self, ring: Ring, key: JobKey, slot: int, event: RunEvent, encoded: bytes | None = None
+    ) -> None:
+        """Put the event into its slot: its counter modulo the ring's size. Nothing is read.
+
+        `encoded`: the event as it goes to `runs`, if it was encoded already.
+        """
+        counter = event.history_no if ring == "history" else event.failure_no
+        self._history[history_key(ring, key, slot)] = ring_value(counter, encoded or encode(event))
+
+    # --- timers
+
+    def due(self, lane: TimerRange, bound_ms: int, limit: int) -> DuePass:
+        """The timers of `lane` due at or before bound_ms, in the order of their keys, at most `limit`.
+
+        What the caller changes while iterating counts: a timer that no longer exists is not yielded; one that came to be
+        at or below the bound is yielded in this pass, also if it sorts before what was yielded already. A timer that
+        still exists after it was yielded is passed over, stays, and is yielded by the next pass again (it counts for
+        `limit`). At most one pass is open: another one, next_due(), a commit or a rollback ends it.
+        """
+        return self._index.due(lane, bound_ms, limit, self._settle)
+
+    def next_due(self, lane: TimerRange, *, after_ms: int | None = None) -> int | None:
+        """The earliest instant of `lane` (with after_ms: of those later than it); None: there is none.
+
+        after_ms is for the loop's wait: what a pass left in place at or below its bound waits for something else.
+        """
+        self._settle()
+        return self._index.next_due(lane, after_ms)
+
+    # --- commit
+
+    @property
+    def changed(self) -> int:
+        """How many rows and slots were touched since the last commit: commit before a batch grows beyond a few MB."""
+        return sum(len(table.changed) for table in self._tables) + len(self._history)
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """Key and value (None: a tombstone) for `state`, of every row that differs from the committed one.
+
+        By family, and within it in the order of the first change. Rows that came and went in between are not mentioned.
+        """
+        out: list[tuple[bytes, bytes | None]] = []
+        for table in self._tables:
+            table.changes(out)
+        self._listed = self._version
+        return out
+
+    def commit(self, position: Position) -> None:
+        """Write rows, timers, rings, `position` and the low-waters as one batch, after the log has committed them.
+
+        Raises StoreError; then nothing was written, and the store has to be closed and opened again.
+        """
+        store = self._open()
+        changed = self.changed > 0
+        assert not changed or self._listed == self._version, "rows were changed after changes() listed them"
+        self._settle()
+        delta = self._index.prepare()
+        batch = WriteBatch(raw_mode=True)
+        handles = store.database.handles
+        grown = {table.family.name: table.write(batch, handles[table.family.name]) for table in self._tables}
+        history = handles[HISTORY]
+        for key, value in self._history.items():
+            batch.put(key, value, history)
+        self._write_timers(batch, delta)
+        store.commit(batch, position, grown, delta.lows)
+        for table in self._tables:
+            table.committed()
+        self._history = {}
+        if self._check:
+            problems = store.below_low_water()
+            assert not problems, problems
+
+    def rollback(self) -> None:
+        """Drop everything since the last commit."""
+        self._index.rollback()
+        self._history = {}
+        for table in self._tables:
+            table.forget()
+
+    def detach(self) -> None:
+        """End the use of this view: its store is being closed. Whatever is asked of it afterwards raises StoreClosed."""
+        self._store = None
+        self._index.end_pass()
+        self._index = cast(TimerIndex, _Closed())
+        for table in self._tables:
+            table.read = _closed
+            table.cache.clear()
+            table.changed = {}
+
+    def _write_timers(self, batch: WriteBatch, delta: Delta) -> None:
+        handle = self._open().database.handles[TIMERS]
+        for begin, end in delta.cover:
+            batch.delete_range(begin, end, handle)
+        for key in delta.deletes:
+            batch.delete(key, handle)
+        for key in delta.puts:
+            batch.put(key, b"", handle)
+
+    def _settle(self) -> None:
+        for table in self._tables:
+            if table.unsettled:
+                table.settle(self._index)
+
+    @property
+    def _version(self) -> int:
+        return sum(table.version for table in self._tables)
+
+    def _open(self) -> "PartitionStore":
+        if self._store is None:
+            raise StoreClosed("this partition's store was closed")
+        return self._store
+
+
+def _closed(_key: bytes) -> bytes | None:
+    raise StoreClosed("this partition's store was closed")
+
+
+class _Closed:
+    """Stands in for the index of a closed view."""
+
+    def __getattr__(self, name: str) -> object:
+        raise StoreClosed("this partition's store was closed")
