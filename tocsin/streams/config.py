@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 from tocsin.schemas.records import Cluster, Queue, Switch
 
-DEFAULT_QUEUES: Final = (("default", "http"), ("functions", "function"))
+DEFAULT_QUEUES: Final[tuple[tuple[str, Literal["http", "function"]], ...]] = (
+    ("default", "http"),
+    ("functions", "function"),
+)
 """The queues that exist from the first start on."""
 
 

@@ -7,6 +7,7 @@ force at that instant.
 
 from tocsin.schemas.job import JobKey
 from tocsin.schemas.rows import DefinitionRow, JobRow, RunRow
+from tocsin.streams.ids import occurrence_run_id
 from tocsin.streams.occurrences import (
     arm,
     arm_after_completion,
@@ -17,7 +18,6 @@ from tocsin.streams.occurrences import (
     place,
     settle_finished,
 )
-from tocsin.streams.ids import occurrence_run_id
 from tocsin.streams.runs import close, dispatch, open_run, withdraw
 from tocsin.streams.timetables import timetable_of
 from tocsin.streams.work import Work

@@ -6,7 +6,7 @@ state, and reads no clock.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from tocsin.log.partitioner import partition_for
@@ -16,6 +16,7 @@ from tocsin.schemas.job import JobKey
 from tocsin.schemas.records import (
     Backfill,
     CancelRun,
+    Command,
     JobDefinition,
     Journal,
     Pause,
@@ -120,6 +121,17 @@ class PartitionCore:
         self._write_journal(work, inputs, fire=fire, emitted=len(self.effects.emissions) - emitted_before)
         return full
 
+    def claim(self) -> None:
+        """Journal that this process has the partition, without any work: the newest row names who may write."""
+        self.journal = replace(
+            self.journal,
+            tick=self.journal.tick + 1,
+            transactional_id=self.transactional_id,
+            digest=0,
+            effects=0,
+        )
+        self.effects.emit(self.names.journal, self.partition, None, codec.encode(self.journal))
+
     def _write_journal(self, work: Work, inputs: Inputs, *, fire: bool, emitted: int) -> None:
         watermark_ms = self._watermark(work) if fire else self.journal.watermark_ms
         self.journal = Journal(
@@ -177,10 +189,10 @@ class PartitionCore:
         except codec.CodecError as error:
             self._quarantine(work, record, str(error))
             return None
-        if not isinstance(value, wanted):
+        if not isinstance(value, wanted) or not isinstance(value, _KEYED):
             self._quarantine(work, record, f"a {type(value).__name__} does not belong on {record.topic}")
             return None
-        key = f"{value.namespace}/{getattr(value, 'job_id', None) or getattr(value, 'id', '')}".encode()  # type: ignore[attr-defined]
+        key = _key_of(value)
         if record.key != key:
             self._quarantine(work, record, f"its key {record.key!r} is not the job's, {key!r}")
             return None
@@ -244,7 +256,8 @@ class PartitionCore:
             case Kind.DECIDE | Kind.RETRY | Kind.LEASE | Kind.START_DEADLINE:
                 row = work.job(key)
                 run = work.run(key, timer.seq)
-                assert row is not None and run is not None, f"{key}: a timer without a run"
+                assert row is not None, f"{key}: a timer without a job"
+                assert run is not None, f"{key}: a timer without a run"
                 return self._fire_run(work, timer, key, row, run)
             case _:
                 assert_never(timer.kind)
@@ -295,6 +308,14 @@ class PartitionCore:
 _REPORT: Final = (RunReport,)
 _COMMANDS: Final = (Trigger, CancelRun, Pause, Resume, SkipNext, Backfill, Redrive)
 _DEFINITION: Final = (JobDefinition,)
+
+
+_KEYED: Final = (*_REPORT, *_COMMANDS, *_DEFINITION)
+
+
+def _key_of(value: RunReport | Command | JobDefinition) -> bytes:
+    name = value.job_id if isinstance(value, RunReport) else value.id
+    return f"{value.namespace}/{name}".encode()
 
 
 def _fire_retry(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:

@@ -57,3 +57,10 @@ class Effects:
             digest = crc32(data, crc32(name.encode(), digest))
         self.digest = digest
         self.size += len(key or b"") + len(value or b"") + 32
+
+    def reset(self) -> None:
+        """Forget everything: it is committed. Counts go on."""
+        self.emissions = []
+        self.run_events = []
+        self.urgent = False
+        self.size = 0

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Final
 from tocsin.schemas.codec import decode, decode_row
 from tocsin.schemas.job import JobKey
 from tocsin.schemas.records import RunEvent
-from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, RunRow
+from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, PendingRow, RunRow
 from tocsin.streams.families import (
     DEAD,
     DEFINITIONS,
     HISTORY,
+    PENDING,
     RUNS,
     STATE,
     TIMERS,
+    PendingKind,
     Ring,
     definition_key,
     history_prefix,
     run_key,
     split_numbered,
+    split_pending,
     split_ring_value,
     state_key,
 )
@@ -111,6 +114,18 @@ class StoreReader:
         start = run_key(*after) + b"\0" if after else b""
         for key, data in self._rows_from(DEAD.name, prefix, start):
             yield *split_numbered(key), decode_row(DeadRow, data)
+
+    def all_runs(self) -> Iterator[RunRow]:
+        """Every open run of the partition: the core rebuilds its small caches from them when it starts."""
+        for _, data in self._rows_from(RUNS.name, "", b""):
+            yield decode_row(RunRow, data)
+
+    def all_pending(self, kind: PendingKind) -> Iterator[tuple[JobKey, str, PendingRow]]:
+        """Every pending row of one kind, with its job and its name."""
+        for at, data in self._rows_from(PENDING.name, "", b""):
+            found, key, name = split_pending(at)
+            if found == kind:
+                yield key, name, decode_row(PendingRow, data)
 
     def counts(self) -> Mapping[str, int]:
         """Defined jobs (`state`), open runs (`runs`), dead letters (`dead`) and pending rows (`pending`): exact."""

@@ -1,0 +1,88 @@
+"""The first start: topics, the cluster record, the queues that always exist."""
+
+from typing import Final
+
+from tocsin.log.port import EventLog, TopicMismatch
+from tocsin.schedules.zones import tzdata_version
+from tocsin.schemas import codec
+from tocsin.schemas.records import Cluster, Queue
+from tocsin.schemas.topics import TopicNames, base_topics, queue_topics
+from tocsin.streams.config import DEFAULT_QUEUES, Configuration
+from tocsin.streams.configuration import ConfigurationReader, NotInitialised
+
+SCHEMA_LEVEL: Final = 1
+"""The newest level of records that this version reads and writes."""
+ACKNOWLEDGED_WITHIN_S: Final = 30.0
+
+
+class NewerSchemaLevel(RuntimeError):
+    """The log is written at a schema level that this version does not know. Upgrade this process."""
+
+
+def bootstrap(log: EventLog, names: TopicNames, *, partitions: int, queue_partitions: int) -> Configuration:
+    """Everything that a node needs exists afterwards. What is there already stays as it is.
+
+    Raises TopicMismatch if the log was made with another number of partitions, NewerSchemaLevel, LogUnavailable.
+    """
+    log.create_topics(base_topics(names, partitions))
+    current = _current(log, names)
+    written: list[tuple[str, Cluster | Queue]] = []
+    wanted = Cluster(partitions=partitions, schema_level=SCHEMA_LEVEL, tzdata=tzdata_version())
+    if current is None:
+        written.append(("cluster/main", wanted))
+    else:
+        _check(current.cluster, partitions)
+        if current.cluster.tzdata != wanted.tzdata:
+            old = current.cluster
+            newer = Cluster(
+                partitions=old.partitions,
+                schema_level=old.schema_level,
+                tzdata=wanted.tzdata,
+                horizon_ms=old.horizon_ms,
+                history_size=old.history_size,
+            )
+            written.append(("cluster/main", newer))
+    for name, kind in DEFAULT_QUEUES:
+        if current is None or name not in current.queues:
+            log.create_topics(queue_topics(names, name, queue_partitions))
+            written.append((f"queue/{name}", Queue(name=name, kind=kind, partitions=queue_partitions)))
+    _write(log, names, written)
+    found = _current(log, names)
+    assert found is not None
+    return found
+
+
+def _check(cluster: Cluster, partitions: int) -> None:
+    if cluster.partitions != partitions:
+        raise TopicMismatch(
+            f"this log was made with {cluster.partitions} partitions, and {partitions} were asked for: start with "
+            f"{cluster.partitions}; a log keeps its number (to change it, export the jobs and apply them to a new log)"
+        )
+    if cluster.schema_level > SCHEMA_LEVEL:
+        raise NewerSchemaLevel(
+            f"the log is written at schema level {cluster.schema_level}, this version knows {SCHEMA_LEVEL}: upgrade it"
+        )
+
+
+def _current(log: EventLog, names: TopicNames) -> Configuration | None:
+    try:
+        reader = ConfigurationReader(log, names)
+    except NotInitialised:
+        return None
+    reader.close()
+    return reader.current
+
+
+def _write(log: EventLog, names: TopicNames, written: list[tuple[str, Cluster | Queue]]) -> None:
+    if not written:
+        return
+    producer = log.producer()
+    try:
+        for key, record in written:
+            producer.produce(names.config, key=key.encode(), value=codec.encode(record), partition=0)
+        if producer.flush(ACKNOWLEDGED_WITHIN_S):
+            raise TimeoutError(
+                f"the log did not acknowledge the configuration within {ACKNOWLEDGED_WITHIN_S:.0f} s"
+            )
+    finally:
+        producer.close()

@@ -1,0 +1,352 @@
+"""The stream processor: which topics feed what, and the core loop.
+
+    commands, outcomes, jobs --> tick (apply, advance timers) --> due, due-now, control, runs, dead-letters,
+                                                                  state, journal, quarantine, jobs (deletions)
+
+One thread owns the loop, its consumers and its one producer. run_once() is the core loop; it fits on one screen.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from tocsin.clock import Clock
+from tocsin.log.port import (
+    CommitReceipt,
+    EventLog,
+    LogUnavailable,
+    NotAMember,
+    OutcomeUnknown,
+    ProducerFenced,
+    TopicPartition,
+    TransactionAborted,
+)
+from tocsin.schemas import codec
+from tocsin.schemas.records import RunEvent
+from tocsin.schemas.topics import TopicNames
+from tocsin.streams.clocks import ClockGuard, ClockMode, Reading
+from tocsin.streams.configuration import ConfigurationReader
+from tocsin.streams.core import TIMERS_PER_PASS_MAX
+from tocsin.streams.families import JOURNAL_KEY
+from tocsin.streams.inputs import Consumers
+from tocsin.streams.partitions import OwnedPartition, Ownership, newest_journal
+from tocsin.streams.rules import StreamRules
+from tocsin.streams.store import StoreEnvironment
+from tocsin.streams.timers import AHEAD, EXACT
+from tocsin.streams.waiters import Waiters
+
+COMMIT_URGENT_S: Final = 0.025
+"""When something is due within a second, or somebody waits. A commit costs a few ms; fire visibility lags by this."""
+COMMIT_S: Final = 0.25
+"""Otherwise. An idle cadence of 25 ms costs a Kafka broker half a core (measured)."""
+CHANGED_ROWS_MAX: Final = 20_000
+EFFECT_BYTES_MAX: Final = 8 << 20
+"""A commit is not put off beyond this: one write batch of the store stays at a few MB."""
+IDLE_S: Final = 0.25
+RESTORE_STEP: Final = 5_000
+UNAVAILABLE_PAUSE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsConfig:
+    """What one streams process works with."""
+
+    data: Path
+    """Directory of the state stores."""
+    client_id: str = "node"
+    names: TopicNames = field(default_factory=TopicNames)
+    clock_mode: ClockMode = "guarded"
+    rules: StreamRules = field(default_factory=StreamRules)
+    timers_per_pass_max: int = TIMERS_PER_PASS_MAX
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What one pass did."""
+
+    records: int = 0
+    timers_left: bool = False
+    committed: bool = False
+    restoring: int = 0
+
+
+class Topology:
+    """One streams process. run() is the thread's loop, run_once() one pass of it, stop() ends it."""
+
+    def __init__(
+        self, config: StreamsConfig, clock: Clock, log: EventLog, environment: StoreEnvironment
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._log = log
+        self._guard = ClockGuard(clock, config.clock_mode)
+        self._configuration = ConfigurationReader(log, config.names)
+        self._transactional_id = f"{config.names.streams_group}.{config.client_id}"
+        self._own = Ownership(
+            log=log,
+            clock=clock,
+            names=config.names,
+            directory=config.data,
+            environment=environment,
+            transactional_id=self._transactional_id,
+            rules=config.rules,
+            timers_per_pass_max=config.timers_per_pass_max,
+            check=config.check,
+        )
+        self.partitions: dict[int, OwnedPartition] = {}
+        self._producer = log.transactional_producer(self._transactional_id)
+        self._producer.init()
+        self._consumers = Consumers(
+            log,
+            config.names,
+            client_id=config.client_id,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+            on_lost=self._lost,
+        )
+        self._dirty_since_s: float | None = None
+        self._urgent = False
+        self._waiters = Waiters()
+        self._stopping = Event()
+        self._closed = False
+        self.reading = Reading(now_ms=clock.now_ms())
+        self.clock_offset_ms = 0
+        self.log_trouble = ""
+        """What the last commit failed with; "" once one succeeded again."""
+        self.on_runs: Callable[[list[RunEvent]], None] = lambda events: None
+        """Called on the loop's thread with the run events of each commit."""
+
+    # --- the loop
+
+    def run(self) -> None:
+        """Loop until stop(), then give everything up cleanly. Errors that nobody foresaw end it."""
+        try:
+            while not self._stopping.is_set():
+                done = self.run_once()
+                if not (done.records or done.timers_left or done.restoring):
+                    self._log.wait(self._consumers.all, self.wait_s())
+        finally:
+            self.close()
+
+    def run_once(self) -> Pass:
+        """THE CORE LOOP: poll, apply, advance, commit."""
+        reading = self.reading = self._guard.read()
+        configuration = self._configuration.poll()
+        for each in self._ready():
+            each.capture(reading.now_ms)
+        batch = self._consumers.poll()  # partitions come and go in here
+        records, timers_left = 0, False
+        for each in self._ready():
+            inputs = batch.records.get(each.number, {})
+            records += sum(map(len, inputs.values()))
+            positions = self._consumers.positions(each.number)
+            timers_left |= each.tick(inputs, positions, reading, configuration)
+        restoring = self._restore_some()
+        committed = self._commit_is_due() and self._commit()
+        return Pass(records=records, timers_left=timers_left, committed=committed, restoring=restoring)
+
+    def stop(self) -> None:
+        """End run() soon. Safe from any thread, twice, and before the start."""
+        self._stopping.set()
+        self._log.wake()
+
+    def close(self) -> None:
+        """Commit what is there, mark every partition as released, leave the group. Safe twice."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._consumers.close()
+        finally:
+            self._producer.close()
+            self._configuration.close()
+            for each in self.partitions.values():
+                each.close()
+            self.partitions.clear()
+            self._waiters.fail(RuntimeError("the stream processor stopped"))
+
+    def wait_s(self) -> float:
+        """How long the loop may sleep if no record comes."""
+        now_ms = self.reading.now_ms
+        wait_s = IDLE_S
+        if self._dirty_since_s is not None:
+            pace_s = COMMIT_URGENT_S if self._is_urgent() else COMMIT_S
+            wait_s = min(wait_s, self._dirty_since_s + pace_s - self._clock.monotonic_s())
+        for each in self._ready():
+            assert each.view is not None
+            horizon_ms = self._configuration.current.cluster.horizon_ms
+            for lane, ahead_ms in ((EXACT, 0), (AHEAD, horizon_ms)):
+                due_ms = each.view.next_due(lane, after_ms=now_ms + ahead_ms)
+                if due_ms is not None:
+                    wait_s = min(wait_s, (due_ms - ahead_ms - now_ms) / 1000)
+        return max(wait_s, 0.001)
+
+    def _ready(self) -> list[OwnedPartition]:
+        return [each for each in self.partitions.values() if each.ready]
+
+    # --- committing
+
+    def _is_urgent(self) -> bool:
+        return self._urgent or self._waiters.any
+
+    def _commit_is_due(self) -> bool:
+        """After 25 ms if something is urgent, else after 250 ms; at once if much has gathered."""
+        now_s = self._clock.monotonic_s()
+        dirty, large = False, False
+        for each in self._ready():
+            assert each.core is not None
+            assert each.view is not None
+            effects = each.core.effects
+            dirty |= bool(effects.emissions)
+            self._urgent |= effects.urgent
+            large |= effects.size >= EFFECT_BYTES_MAX or each.view.changed >= CHANGED_ROWS_MAX
+        if not dirty:
+            return False
+        if self._dirty_since_s is None:
+            self._dirty_since_s = now_s
+        waited_s = now_s - self._dirty_since_s
+        return large or waited_s >= (COMMIT_URGENT_S if self._is_urgent() else COMMIT_S)
+
+    def _commit(self, *, release: frozenset[int] = frozenset()) -> bool:
+        """One transaction for all partitions, and only then their stores."""
+        dirty = [each for each in self._ready() if each.core is not None and each.core.effects.emissions]
+        try:
+            journals, receipt = self._append(dirty, release)
+        except (TransactionAborted, NotAMember, LogUnavailable) as error:
+            self._producer.abort()
+            self._rewind()
+            self.log_trouble = str(error)
+            if isinstance(error, LogUnavailable):
+                self._log.wait((), UNAVAILABLE_PAUSE_S)
+            return False
+        except (ProducerFenced, OutcomeUnknown):
+            self._take_over_again()
+            return False
+        for each in dirty:
+            assert each.core is not None
+            each.committed(receipt, journals[each.number])
+            self.on_runs(each.core.effects.run_events)
+            each.core.effects.reset()
+            self._waiters.applied(self.config.names.jobs, each.number, each.core.journal.jobs_offset)
+            self._waiters.applied(self.config.names.commands, each.number, each.core.journal.commands_offset)
+        self._dirty_since_s = None
+        self._urgent = False
+        self.log_trouble = ""
+        return True
+
+    def _append(
+        self, dirty: list[OwnedPartition], release: frozenset[int]
+    ) -> tuple[dict[int, bytes], CommitReceipt]:
+        """The transaction: effects, changelog, the newest journal row of each partition, and the input offsets."""
+        names = self.config.names
+        producer = self._producer
+        producer.begin()
+        journals: dict[int, bytes] = {}
+        offsets = {}
+        for each in dirty:
+            core, view, p = each.core, each.view, each.number
+            assert core is not None
+            assert view is not None
+            for emission in core.effects.emissions:
+                producer.produce(
+                    emission.topic,
+                    partition=emission.partition,
+                    key=emission.key,
+                    value=emission.value,
+                    headers=emission.headers,
+                )
+            for key, value in view.changes():
+                producer.produce(names.state, partition=p, key=key, value=value)
+            journals[p] = codec.encode(core.journal)
+            producer.produce(names.state, partition=p, key=JOURNAL_KEY, value=journals[p])
+            if p in release:
+                released = codec.encode(replace(core.journal, released=True))
+                producer.produce(names.journal, partition=p, key=None, value=released)
+            offsets.update(self._consumers.offsets_of(p, core.journal))
+        producer.send_offsets(offsets, self._consumers.metadata())
+        receipt = producer.commit()
+        for each in dirty:
+            stamped = receipt.last.get(TopicPartition(names.journal, each.number))
+            if stamped is not None:
+                self.clock_offset_ms = self._clock.now_ms() - stamped[1]
+        return journals, receipt
+
+    def _rewind(self) -> None:
+        """The transaction is definitely void: drop its work, and read the inputs again."""
+        for each in self._ready():
+            each.rollback()
+            assert each.core is not None
+            self._consumers.start(each.number, each.core.journal)
+        self._dirty_since_s = None
+        self._urgent = False
+
+    def _take_over_again(self) -> None:
+        """Nobody knows whether the transaction stands: a new producer, and all partitions as newly assigned."""
+        self._producer.close()
+        self._producer = self._log.transactional_producer(self._transactional_id)
+        self._producer.init()
+        for each in self.partitions.values():
+            self._consumers.hold(each.number)
+            each.reopen()
+        self._dirty_since_s = None
+        self._urgent = False
+
+    # --- owning partitions
+
+    def _assigned(self, partitions: list[int]) -> None:
+        """Fence whoever may still hold a transaction open there, then restore."""
+        for number in partitions:
+            newest = newest_journal(self._log, self.config.names, number)
+            if (
+                newest is not None
+                and not newest.released
+                and newest.transactional_id != self._transactional_id
+            ):
+                predecessor = self._log.transactional_producer(newest.transactional_id)
+                predecessor.init()
+                predecessor.close()
+            self.partitions[number] = OwnedPartition(number, self._own, self._configuration.current)
+
+    def _restore_some(self) -> int:
+        """Go on with what is being restored. A partition that is complete starts with a commit of its own journal row,
+        so that the newest row always names whoever can hold a transaction open."""
+        restoring = 0
+        for each in list(self.partitions.values()):
+            if each.restore is None:
+                continue
+            restoring += not each.ready
+            if each.step_restore(RESTORE_STEP, 0.0):
+                assert each.core is not None
+                self._consumers.start(each.number, each.core.journal)
+                each.core.claim()
+        return restoring
+
+    def _revoked(self, partitions: list[int]) -> None:
+        """Commit, write `released`, close the stores: the next owner need not fence us."""
+        mine = [self.partitions[number] for number in partitions if number in self.partitions]
+        for each in mine:
+            if each.core is not None:
+                each.core.claim()
+        if any(each.core is not None for each in mine):
+            self._commit(release=frozenset(partitions))
+        self._lost(partitions)
+
+    def _lost(self, partitions: list[int]) -> None:
+        """Drop without commit."""
+        for number in partitions:
+            each = self.partitions.pop(number, None)
+            if each is not None:
+                self._consumers.stop(number)
+                each.close()
+
+    # --- for the API
+
+    def applied(self, topic: str, partition: int, offset: int) -> "Future[None]":
+        """Done when the record was applied and the commit stands. From any thread."""
+        future = self._waiters.add(topic, partition, offset)
+        self._log.wake()
+        return future
