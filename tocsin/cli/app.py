@@ -1,0 +1,110 @@
+"""The tree of commands, each imported when it is called: `tocsin cron next` needs no HTTP client and `tocsin --help` nothing.
+
+Exit codes: 0 done; 1 the environment (no node there, not ready, no key, the log is away); 2 the input (usage, an invalid
+document, something that does not exist); 130 interrupted.
+"""
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from tocsin.cli.failures import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class _Lazy:
+    """Where a command lives: `attribute` of `module` is a Typer app, or the function of a single command."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: Final = {
+    "up": _Lazy("tocsin.cli.up", "up", "Run the all-in-one node."),
+    "jobs": _Lazy("tocsin.cli.jobs", "app", "Define, show and steer jobs."),
+    "runs": _Lazy("tocsin.cli.runs", "app", "Show, follow and cancel runs."),
+    "dead-letters": _Lazy(
+        "tocsin.cli.dead_letters", "app", "Show runs that failed for good, and run them again."
+    ),
+    "queues": _Lazy("tocsin.cli.queues", "app", "Create and list queues."),
+    "cron": _Lazy("tocsin.cli.cron", "app", "Say when a cron expression fires."),
+    "sink": _Lazy("tocsin.cli.sink", "sink", "Receive runs and print them, for demos and tests."),
+}
+
+
+class _LazyGroup(TyperGroup):
+    """Looks its commands up in COMMANDS; the list of them costs no import."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the context is of typer's own copy of click
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        lazy = COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        return TyperCommand(cmd_name, help=lazy.help) if self._listing else _load(cmd_name, lazy)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+
+def _load(name: str, lazy: _Lazy) -> Any:
+    try:
+        found = getattr(importlib.import_module(lazy.module), lazy.attribute)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing == lazy.module:
+            raise Failure(f"`tocsin {name}` is not part of this installation.") from None
+        if missing.split(".")[0] == "tocsin":
+            raise
+        raise Failure(
+            f"`tocsin {name}` needs the package {missing}, which is not installed: pip install 'tocsin[server]'"
+        ) from None
+    command: Any
+    if isinstance(found, typer.Typer):
+        command = typer.main.get_group(found)
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(name)(found)
+        command = typer.main.get_command(single)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=_LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Tocsin: cron at scale, on a log. `tocsin up` runs a node; the other commands talk to it "
+    "(--url or TOCSIN_URL, default http://127.0.0.1:8787).",
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Needed, so that typer makes a group of an app without commands of its own."""
+
+
+def run() -> None:
+    """Run the command line; never returns."""
+    try:
+        app()
+    except Failure as failure:
+        failure.show()
+        sys.exit(failure.exit_code)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`). What is still buffered goes nowhere, quietly.
+        sys.stderr.close()
+        sys.exit(1)

@@ -1,0 +1,198 @@
+"""`tocsin runs`."""
+
+import threading
+from collections import OrderedDict
+from typing import Annotated, Any, Final
+
+import typer
+
+from tocsin.cli import output
+from tocsin.cli.node import (
+    DEFAULT_URL,
+    Json,
+    Node,
+    NoWait,
+    Reason,
+    RunArgument,
+    Url,
+    job_path,
+    run_path,
+    waiting,
+)
+
+app = typer.Typer(no_args_is_help=True, help="Show, follow and cancel runs.")
+
+SEEN_MAX: Final = 20_000
+TAIL_PAGE: Final = 500
+
+_Job = Annotated[
+    str | None,
+    typer.Argument(metavar="[JOB]", help="Only runs of this job: namespace/id.", show_default=False),
+]
+_Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Only this namespace.", show_default=False)
+]
+_Status = Annotated[str, typer.Option("--status", help="Only this status.", show_default=False)]
+
+
+@app.command("list")
+def list_runs(
+    job: _Job = None,
+    *,
+    namespace: _Namespace = "",
+    status: _Status = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 50,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List runs, newest first: of one job, or the latest of all."""
+    with Node(url, as_json=as_json) as node:
+        if job is None:
+            params = {"namespace": namespace, "status": status, "limit": min(limit, 1000)}
+            runs = node.ask("GET", "/v1/runs", params=params)["items"]
+        else:
+            runs = list(node.pages(f"{job_path(job)}/runs", {}, limit))
+            runs = [run for run in runs if status in ("", run["status"])]
+    if as_json:
+        output.show_json({"items": runs, "next_cursor": None})
+    elif runs:
+        output.show_table(("RUN", "STATUS", "TRIES", "LATE"), [_row(run) for run in runs], whole="RUN")
+    else:
+        print("no runs")
+
+
+def _row(run: dict[str, Any]) -> tuple[str, str, str, str]:
+    last = output.last_attempt(run)
+    count = f" x{run['count']}{'+' if run.get('count_at_least') else ''}" if "count" in run else ""
+    return (
+        run["run_id"],
+        f"{run['status']}{count}",
+        str(last.get("attempt", 0)),
+        output.lateness(last.get("lateness_ms")),
+    )
+
+
+@app.command("get")
+def get_run(run: RunArgument, *, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show a run with its attempts."""
+    with Node(url, as_json=as_json) as node:
+        found = node.ask("GET", run_path("/v1/runs", run))
+    if as_json:
+        output.show_json(found)
+        return
+    print(found["run_id"])
+    print(f"  {found['status']}" + (f" ({found['reason']})" if found["reason"] else ""))
+    print(f"  revision {found['revision']}, cause {found['cause']}")
+    print(f"  nominal {found['nominal'] or '-'}, due {found['due'] or '-'}")
+    for attempt in found["attempts"]:
+        print(f"  attempt {attempt['attempt']}: {_attempt(attempt)}")
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    parts = [attempt["outcome"]]
+    if attempt["http_status"]:
+        parts.append(f"HTTP {attempt['http_status']}")
+    if attempt["started_at"]:
+        parts.append(f"started {attempt['started_at']}, {attempt['lateness_ms']} ms late")
+    if attempt["worker"]:
+        parts.append(f"on {attempt['worker']}")
+    if attempt["error"]:
+        parts.append(attempt["error"])
+    if attempt["next_attempt_at"]:
+        parts.append(f"next at {attempt['next_attempt_at']}")
+    return ", ".join(parts)
+
+
+@app.command("tail")
+def tail(
+    job: _Job = None,
+    *,
+    namespace: _Namespace = "",
+    status: _Status = "",
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 0.5,
+    last: Annotated[
+        int, typer.Option("--last", min=0, max=TAIL_PAGE, help="How many of the past to begin with.")
+    ] = 10,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Follow runs: a line whenever one changes, until interrupted."""
+    pause = threading.Event()
+    seen: OrderedDict[str, tuple[object, ...]] = OrderedDict()
+    first = True
+    with Node(url, as_json=as_json) as node:
+        while True:
+            runs = _latest(node, job, namespace, status)
+            fresh = [run for run in reversed(runs) if _is_new(run, seen)]
+            if first:
+                fresh = fresh[len(fresh) - min(last, len(fresh)) :]
+                first = False
+            for run in fresh:
+                if as_json:
+                    output.show_json_line(run)
+                else:
+                    print(_line(run), flush=True)
+            pause.wait(interval)
+
+
+def _latest(node: Node, job: str | None, namespace: str, status: str) -> list[dict[str, Any]]:
+    if job is None:
+        params = {"namespace": namespace, "status": status, "limit": TAIL_PAGE}
+        found: list[dict[str, Any]] = node.ask("GET", "/v1/runs", params=params)["items"]
+        return found
+    runs = node.ask("GET", f"{job_path(job)}/runs", params={"limit": 100})["items"]
+    return [run for run in runs if status in ("", run["status"])]
+
+
+def _is_new(run: dict[str, Any], seen: OrderedDict[str, tuple[object, ...]]) -> bool:
+    attempts = run["attempts"]
+    state = (run["status"], len(attempts), attempts[-1]["outcome"] if attempts else "", run.get("count"))
+    if seen.get(run["run_id"]) == state:
+        seen.move_to_end(run["run_id"])
+        return False
+    seen[run["run_id"]] = state
+    seen.move_to_end(run["run_id"])
+    while len(seen) > SEEN_MAX:
+        seen.popitem(last=False)
+    return True
+
+
+def _line(run: dict[str, Any]) -> str:
+    last = output.last_attempt(run)
+    parts = [f"{str(run['updated_at'] or '')[11:23] or '-':12}", f"{run['status']:10}", run["run_id"]]
+    if last.get("attempt", 0) > 1 or run["status"] in ("failed", "retrying"):
+        parts.append(f"try {last.get('attempt', 0)}")
+    if last.get("lateness_ms") is not None:
+        parts.append(f"late {last['lateness_ms']} ms")
+    if run["status"] in ("failed", "retrying") and last.get("error"):
+        parts.append(last["error"])
+    if run["reason"]:
+        parts.append(f"({run['reason']})")
+    return "  ".join(parts)
+
+
+@app.command("cancel")
+def cancel(
+    run: RunArgument,
+    *,
+    reason: Reason = "",
+    no_wait: NoWait = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Cancel a run: what has not begun will not begin, and a request under way is aborted."""
+    with Node(url, as_json=as_json) as node:
+        answer = node.ask(
+            "POST",
+            run_path("/v1/runs", run, "/cancel"),
+            params={"wait": waiting(no_wait)},
+            body={"reason": reason},
+        )
+    if as_json:
+        output.show_json(answer)
+        return
+    words = {
+        "cancelled": f"cancelled {run}",
+        "requested": f"cancel requested: {run} is under way, and its worker was told to abort it",
+    }
+    print(words.get(answer["result"], f"{answer['result']} {run}"))
