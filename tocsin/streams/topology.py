@@ -28,6 +28,7 @@ from tocsin.schemas import codec
 from tocsin.schemas.records import RunEvent
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.clocks import ClockGuard, ClockMode, Reading
+from tocsin.streams.config import Configuration
 from tocsin.streams.configuration import ConfigurationReader
 from tocsin.streams.core import TIMERS_PER_PASS_MAX
 from tocsin.streams.families import JOURNAL_KEY
@@ -117,7 +118,9 @@ class Topology:
         self.clock_offset_ms = 0
         self.log_trouble = ""
         """What the last commit failed with; "" once one succeeded again."""
-        self.on_runs: Callable[[list[RunEvent]], None] = lambda events: None
+        self.failed = ""
+        """Why the loop has ended, if it failed."""
+        self.on_runs: Callable[[list[RunEvent]], None] = _ignore
         """Called on the loop's thread with the run events of each commit."""
 
     # --- the loop
@@ -129,6 +132,9 @@ class Topology:
                 done = self.run_once()
                 if not (done.records or done.timers_left or done.restoring):
                     self._log.wait(self._consumers.all, self.wait_s())
+        except Exception as error:
+            self.failed = f"the stream processor stopped: {type(error).__name__}: {error}"
+            raise
         finally:
             self.close()
 
@@ -345,8 +351,16 @@ class Topology:
 
     # --- for the API
 
+    @property
+    def configuration(self) -> Configuration:
+        return self._configuration.current
+
     def applied(self, topic: str, partition: int, offset: int) -> "Future[None]":
         """Done when the record was applied and the commit stands. From any thread."""
         future = self._waiters.add(topic, partition, offset)
         self._log.wake()
         return future
+
+
+def _ignore(_: list[RunEvent]) -> None:
+    """Nobody follows the runs."""

@@ -1,0 +1,248 @@
+"""Answers the API's questions from the committed state of the partitions that this process owns. Any thread may ask."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from heapq import merge
+from typing import Final
+
+from tocsin.clock import Clock
+from tocsin.log.partitioner import partition_for
+from tocsin.schemas.job import Job, JobKey
+from tocsin.schemas.records import DeadLetter, RunEvent
+from tocsin.schemas.rows import DeadRow, JobRow, RunRow
+from tocsin.streams.ids import job_key_of
+from tocsin.streams.partitions import OwnedPartition
+from tocsin.streams.queries import JobFilter, JobView, Page, PartitionHealth
+from tocsin.streams.reader import StoreReader
+from tocsin.streams.topology import Topology
+
+SCAN_S: Final = 0.05
+"""A search stops after this long and returns a partial page with a cursor."""
+RECENT_RUNS_MAX: Final = 10_000
+"""Run events remembered for `runs tail` and `runs list`: about 10 MB."""
+TIMERS_LOOKED_AT_MAX: Final = 10_000
+
+
+class Answers:
+    """Implements queries.Queries over one topology."""
+
+    def __init__(self, topology: Topology, clock: Clock) -> None:
+        self._topology = topology
+        self._clock = clock
+        self._recent: deque[RunEvent] = deque(maxlen=RECENT_RUNS_MAX)
+        topology.on_runs = self._recent.extend
+
+    # --- jobs
+
+    def get_job(self, key: JobKey) -> JobView | None:
+        reader = self._reader_of(key)
+        found = None if reader is None else reader.job(key)
+        if found is None or found[1] is None:
+            return None
+        row, definition = found
+        assert definition is not None
+        return JobView(
+            key=key,
+            job=definition.job,
+            row=row,
+            definition_offset=definition.offset,
+            defined_ms=definition.timestamp_ms,
+            actor=definition.actor,
+        )
+
+    def list_jobs(self, where: JobFilter, *, cursor: str, limit: int) -> Page[JobView]:
+        prefix = f"{where.namespace}/{where.id_prefix}" if where.namespace else ""
+        deadline_s = self._clock.monotonic_s() + SCAN_S
+        rows = merge(
+            *(reader.jobs_from(prefix, cursor) for reader in self._readers()), key=lambda found: found[0]
+        )
+        items: list[JobView] = []
+        last = cursor
+        for seen, (key, row) in enumerate(rows):
+            if len(items) == limit or (seen % 64 == 63 and self._clock.monotonic_s() > deadline_s):
+                return Page(items=items, next_cursor=last)
+            last = key
+            if row.deleted_ms or not _may_match(where, key, row):
+                continue
+            view = self.get_job(key)
+            if view is not None and view.job is not None and _labels_match(where, view.job):
+                items.append(view)
+        return Page(items=items)
+
+    # --- runs
+
+    def runs_of(self, key: JobKey, *, cursor: str, limit: int) -> Page[RunEvent]:
+        reader = self._reader_of(key)
+        if reader is None:
+            return Page(items=())
+        events = [_shown(run) for run in reversed(reader.open_runs(key))]
+        seen = {event.run_id for event in events}
+        events += [event for event in reader.history("history", key) if event.run_id not in seen]
+        start = int(cursor) if cursor else 0
+        page = events[start : start + limit]
+        more = start + limit < len(events)
+        return Page(items=page, next_cursor=str(start + limit) if more else "")
+
+    def recent_runs(self, *, namespace: str, status: str, limit: int) -> Sequence[RunEvent]:
+        newest: dict[str, RunEvent] = {}
+        for event in reversed(list(self._recent)):
+            if event.run_id in newest or (namespace and event.namespace != namespace):
+                continue
+            if status and event.status != status:
+                continue
+            newest[event.run_id] = event
+            if len(newest) == limit:
+                break
+        return tuple(newest.values())
+
+    def get_run(self, run_id: str) -> RunEvent | None:
+        try:
+            key = job_key_of(run_id)
+        except ValueError:
+            return None
+        reader = self._reader_of(key)
+        if reader is None:
+            return None
+        for run in reader.open_runs(key):
+            if run.run_id == run_id:
+                return _shown(run)
+        for ring in ("history", "failures"):
+            for event in reader.history(ring, key):  # type: ignore[arg-type]  # mypy widens the tuple to str
+                if event.run_id == run_id:
+                    return event
+        for found, _, row in reader.dead_from(key):
+            if found == key and row.run.run_id == run_id:
+                return _letter(row).run
+        return None
+
+    def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]:
+        prefix = f"{namespace}/" if namespace else ""
+        after: tuple[JobKey, int] | None = None
+        if cursor:
+            name, _, seq = cursor.rpartition(":")
+            after = (JobKey(name), int(seq))
+        rows = merge(*(reader.dead_from(prefix, after) for reader in self._readers()), key=lambda f: f[:2])
+        items: list[DeadLetter] = []
+        for key, seq, row in rows:
+            if len(items) == limit:
+                assert after is not None
+                return Page(items=items, next_cursor=f"{after[0]}:{after[1]}")
+            items.append(_letter(row))
+            after = (key, seq)
+        return Page(items=items)
+
+    # --- health
+
+    def health(self) -> Sequence[PartitionHealth]:
+        now_ms = self._clock.now_ms()
+        return tuple(self._health_of(each, now_ms) for each in list(self._topology.partitions.values()))
+
+    def _health_of(self, each: OwnedPartition, now_ms: int) -> PartitionHealth:
+        core, progress = each.core, each.progress
+        if core is None:
+            return PartitionHealth(
+                partition=each.number,
+                ready=False,
+                watermark_ms=0,
+                tick_ms=0,
+                jobs=0,
+                open_runs=0,
+                dead_letters=0,
+                overdue=0,
+                pending={},
+                restore_done=0 if progress is None else progress.done,
+                restore_total=0 if progress is None else progress.total,
+            )
+        reader = each.store.reader()
+        counts = reader.counts()
+        return PartitionHealth(
+            partition=each.number,
+            ready=True,
+            watermark_ms=core.journal.watermark_ms,
+            tick_ms=core.journal.now_ms,
+            jobs=counts["state"],
+            open_runs=counts["runs"],
+            dead_letters=counts["dead"],
+            overdue=reader.overdue(now_ms, TIMERS_LOOKED_AT_MAX),
+            pending=reader.pending_buckets(now_ms, TIMERS_LOOKED_AT_MAX),
+        )
+
+    def broken(self) -> str:
+        topology = self._topology
+        if topology.failed:
+            return topology.failed
+        if topology.reading.held:
+            return topology.reading.held
+        if topology.log_trouble:
+            return f"the log did not take the last commit: {topology.log_trouble}"
+        partitions = list(topology.partitions.values())
+        restoring = sum(not each.ready for each in partitions)
+        if restoring or not partitions:
+            return f"restoring: {restoring} of {len(partitions)} partitions are not ready yet"
+        return ""
+
+    def applied(self, topic: str, partition: int, offset: int) -> "Future[None]":
+        return self._topology.applied(topic, partition, offset)
+
+    # --- partitions
+
+    def _readers(self) -> Iterator[StoreReader]:
+        for each in list(self._topology.partitions.values()):
+            if each.ready:
+                yield each.store.reader()
+
+    def _reader_of(self, key: JobKey) -> StoreReader | None:
+        number = partition_for(key.encode(), self._topology.configuration.cluster.partitions)
+        each = self._topology.partitions.get(number)
+        return each.store.reader() if each is not None and each.ready else None
+
+
+def _may_match(where: JobFilter, key: JobKey, row: JobRow) -> bool:
+    if where.id_prefix and not key.partition("/")[2].startswith(where.id_prefix):
+        return False
+    if where.failing and not row.consecutive_failures:
+        return False
+    match where.state:
+        case "":
+            return True
+        case "paused":
+            return row.paused
+        case "broken":
+            return bool(row.broken)
+        case "finished":
+            return bool(row.finished_ms)
+        case _:
+            return not (row.paused or row.broken or row.finished_ms)
+
+
+def _labels_match(where: JobFilter, job: Job) -> bool:
+    if not where.labels:
+        return True
+    labels = dict(job.labels)
+    return all(labels.get(name) == value for name, value in where.labels.items())
+
+
+def _shown(run: RunRow) -> RunEvent:
+    """An open (or buried) run as the history shows it."""
+    namespace, _, job_id = run.job_key.partition("/")
+    return RunEvent(
+        run_id=run.run_id,
+        namespace=namespace,
+        job_id=job_id,
+        seq=run.seq,
+        revision=run.revision,
+        cause=run.cause,
+        nominal_ms=run.nominal_ms,
+        due_ms=run.due_ms,
+        status=run.status,
+        reason=run.reason,
+        event_ms=run.opened_ms,
+        dispatch=run.dispatch,
+        attempts=tuple(run.attempts),
+        last_nominal_ms=run.nominal_ms,
+    )
+
+
+def _letter(row: DeadRow) -> DeadLetter:
+    return DeadLetter(run=_shown(row.run), body=row.run.body, died_ms=row.died_ms)
