@@ -189,16 +189,18 @@ class StoreEnvironment:
 class Scan:
     """A raw iterator over the keys of [lower, upper) of one family, which raises where it cannot read."""
 
-    __slots__ = ("_iterator", "_path", "next", "value")
+    __slots__ = ("__weakref__", "_iterator", "_path", "next", "value")
 
     def __init__(self, iterator: RdictIter, path: Path) -> None:
-        self._iterator = iterator
+        self._iterator: RdictIter | None = iterator
         self._path = path
         self.next: Callable[[], None] = iterator.next
         self.value: Callable[[], bytes] = iterator.value
 
     def key(self) -> bytes | None:
-        """The key it stands at; None: it is past the end. Raises StoreCorrupt."""
+        """The key it stands at; None: it is past the end. Raises StoreCorrupt, or StoreClosed."""
+        if self._iterator is None:
+            raise StoreClosed(f"{self._path} was closed")
         key: bytes | None = self._iterator.key()
         if key is None:
             try:
@@ -206,6 +208,11 @@ class Scan:
             except Exception as error:
                 raise translated(error, self._path) from error
         return key
+
+    def drop(self) -> None:
+        """Let go of the database."""
+        self._iterator = None
+        del self.next, self.value
 
 
 class Database:
@@ -231,6 +238,7 @@ class Database:
         except Exception as error:
             raise translated(error, path) from error
         self._closed = False
+        self._scans: WeakSet[Scan] = WeakSet()
         environment.opened(self)
 
     def getter(self, name: str) -> Getter:
@@ -267,7 +275,9 @@ class Database:
         options.set_iterate_upper_bound(upper)
         iterator = self._families[name].iter(options)
         iterator.seek(lower)
-        return Scan(iterator, self.path)
+        scan = Scan(iterator, self.path)
+        self._scans.add(scan)
+        return scan
 
     def items(
         self, name: str, lower: bytes = b"", upper: bytes = b"\xff" * 8
@@ -316,8 +326,10 @@ class Database:
             raise translated(error, path) from error
 
     def close(self) -> None:
-        """Drop every handle. The lock is released once no scan and no getter is left. Safe twice."""
+        """Drop every handle. The lock is released once no getter is left, either. Safe twice."""
         self._closed = True
+        for scan in list(self._scans):
+            scan.drop()
         self._families = {}
         self.handles = {}
         self._db = None

@@ -112,6 +112,11 @@ def due_of(data: bytes) -> int:
     return int.from_bytes(data[1:9]) - _BIAS
 
 
+def range_of(data: bytes) -> TimerRange:
+    """The range of an encoded timer."""
+    return AHEAD if data[0] == AHEAD[0] else EXACT
+
+
 def kind_of(data: bytes) -> int:
     """The kind of an encoded timer."""
     return data[9]
