@@ -1,0 +1,387 @@
+"""What executes now: starts, claims with a lease, heartbeats, aborts, ends. Executions may outlive their partition."""
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from tocsin.clock import Clock
+from tocsin.schemas.records import DueRun, RunReport
+from tocsin.worker.assignments import Assignment
+from tocsin.worker.config import CoreConfig
+from tocsin.worker.endings import Endings
+from tocsin.worker.execution import Execution, Executor, Outcome
+from tocsin.worker.holding import Held, Holding
+from tocsin.worker.metrics import WorkerMetrics
+from tocsin.worker.reports import Reports
+from tocsin.worker.rules import WorkerRules
+
+AbortReason = Literal[
+    "stopped",  # the worker stops and the drain is over: failed, another worker may try
+    "unconfirmed",  # the claim was not answered in time: failed
+    "cancel",  # asked for: cancelled
+    "settled",  # P8 or W7: finished, nothing to report
+    "outbid",  # a higher epoch holds the dispatch: nothing to report, and not ours to finish
+    "lost",  # the partition was lost before the claim was confirmed: neither reported nor finished
+]
+_STRENGTH: Final[dict[AbortReason, int]] = {
+    "stopped": 1,
+    "unconfirmed": 2,
+    "cancel": 3,
+    "settled": 4,
+    "outbid": 5,
+    "lost": 6,
+}
+_SILENT: Final[frozenset[AbortReason | None]] = frozenset(("unconfirmed", "settled", "outbid", "lost"))
+
+
+class Running:
+    """One execution that has not ended."""
+
+    __slots__ = (
+        "abort",
+        "cancel_commit",
+        "claim_sent_s",
+        "committed",
+        "confirmed",
+        "epoch",
+        "held",
+        "heartbeat_s",
+        "id",
+        "started_ms",
+        "target",
+    )
+
+    def __init__(self, execution_id: str, held: Held, started_ms: int, target: str) -> None:
+        self.id = execution_id
+        self.held = held
+        self.epoch = held.assignment.epoch
+        self.started_ms = started_ms
+        self.target = target
+        self.heartbeat_s = 0.0
+        self.claim_sent_s: float | None = None
+        self.confirmed = False
+        """Its claim was read back from control."""
+        self.committed = False
+        """An offset commit that was sent after that was accepted."""
+        self.abort: AbortReason | None = None
+        self.cancel_commit = 0
+        """The first commit sent after the cancel was read (W4)."""
+
+    @property
+    def is_given_up(self) -> bool:
+        """It is being stopped, and whatever comes of it is not reported, or must not be relied on."""
+        return self.abort in _SILENT
+
+    @property
+    def outlives_partition(self) -> bool:
+        return self.confirmed and self.committed
+
+
+class Executions:
+    """All executions of one queue's core, of whatever partition. Used by the core's thread, but for ended()."""
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        clock: Clock,
+        rules: WorkerRules,
+        executor: Executor,
+        new_id: Callable[[], str],
+        holding: Holding,
+        endings: Endings,
+        reports: Reports,
+        metrics: WorkerMetrics,
+        release_control: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._release_control = release_control
+        self._clock = clock
+        self._rules = rules
+        self._executor = executor
+        self._new_id = new_id
+        self._holding = holding
+        self._endings = endings
+        self._reports = reports
+        self._metrics = metrics
+        self._running: dict[str, Running] = {}
+        self._of_partition: Counter[int] = Counter()
+        self._of_job: dict[str, list[Running]] = {}
+        self._of_target: Counter[str] = Counter()
+        self._behind_target: dict[str, deque[Held]] = {}
+        self._behind_run: list[Held] = []
+        self._alarms: list[tuple[float, int, Running]] = []
+        self._alarm_count = 0
+        self._ended: deque[tuple[str, Outcome]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def of_partition(self, number: int) -> int:
+        return self._of_partition[number]
+
+    def is_anyone_behind(self) -> bool:
+        """Whether a ready record waits for an execution to end."""
+        return bool(self._behind_run or self._behind_target)
+
+    def all(self) -> list[Running]:
+        return list(self._running.values())
+
+    def ended_waiting(self) -> bool:
+        return bool(self._ended)
+
+    def ended(self, execution_id: str, outcome: Outcome) -> None:
+        """From any thread; folded by the next pass."""
+        self._ended.append((execution_id, outcome))
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    def must_wait(self, held: Held) -> bool:
+        """Whether something that executes stands in the way. It is made ready again when that has ended."""
+        if self._rules.w7 and self._has_predecessor(held):
+            self._behind_run.append(held)
+            return True
+        target = target_of(held.run)
+        if target and self._of_target[target] >= self._config.per_target_max:
+            self._behind_target.setdefault(target, deque()).append(held)
+            return True
+        return False
+
+    def start(self, held: Held, now_ms: int, start_by_s: float) -> None:
+        self._holding.take(held, "executing")
+        running = Running(self._new_id(), held, now_ms, target_of(held.run))
+        held.running = running
+        self._running[running.id] = running
+        self._of_partition[held.assignment.number] += 1
+        self._of_job.setdefault(held.job, []).append(running)
+        self._of_target[running.target] += 1
+        self._ring_at(running, self._clock.monotonic_s() + self._config.claim_after_s)
+        self._metrics.started += 1
+        self._executor.start(Execution(id=running.id, run=held.run, start_by_s=start_by_s))
+
+    def _has_predecessor(self, held: Held) -> bool:
+        """W7: an earlier dispatch of the run, or a settled run of the job, whose execution has not ended yet."""
+        executing = self._of_job.get(held.job)
+        if executing is None:
+            return False
+        run = held.run
+        return any(
+            running.held.run.run_id == run.run_id or running.held.run.seq < run.floor for running in executing
+        )
+
+    # --- claims -------------------------------------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """Claims, heartbeats and missing answers that are due now."""
+        now_s = self._clock.monotonic_s()
+        alarms = self._alarms
+        while alarms and alarms[0][0] <= now_s:
+            _, _, running = heapq.heappop(alarms)
+            if running.id in self._running:
+                self._on_alarm(running, now_s)
+
+    def next_alarm_s(self) -> float | None:
+        alarms = self._alarms
+        while alarms and alarms[0][2].id not in self._running:
+            heapq.heappop(alarms)  # most executions end before their first alarm
+        return alarms[0][0] if alarms else None
+
+    def _on_alarm(self, running: Running, now_s: float) -> None:
+        if running.is_given_up:
+            return
+        if running.claim_sent_s is None:
+            self.claim(running)
+            return
+        answer_due_s = running.claim_sent_s + self._config.claim_answer_s
+        if not running.confirmed and now_s >= answer_due_s:
+            self.abort(running, "unconfirmed")
+            return
+        if now_s >= running.heartbeat_s:
+            self._reports.send(self._claim_report("heartbeat", running), again=False)
+            running.heartbeat_s = now_s + _heartbeat_every_s(running.held.run)
+        self._ring_at(running, self._next_alarm(running))
+
+    def claim(self, running: Running) -> None:
+        """Write `started`: from now on a lease guards the attempt. Safe twice."""
+        if running.claim_sent_s is not None:
+            return
+        now_s = self._clock.monotonic_s()
+        running.claim_sent_s = now_s
+        running.heartbeat_s = now_s + _heartbeat_every_s(running.held.run)
+        self._metrics.claims += 1
+        self._reports.send(self._claim_report("started", running), wanted=lambda: running.id in self._running)
+        if not self._rules.w2:
+            self._endings.finish_offset(running.held)
+        self._ring_at(running, self._next_alarm(running))
+
+    def confirm(self, running: Running) -> None:
+        """The claim was read back from control: its offset may move (W2)."""
+        if running.confirmed:
+            return
+        running.confirmed = True
+        self._endings.finish_offset(running.held)
+        if running.held.assignment.alive:
+            running.held.assignment.to_commit.append(running)
+
+    def _claim_report(self, kind: Literal["started", "heartbeat"], running: Running) -> RunReport:
+        return self._endings.claim_report(kind, running.held, running.id, running.epoch, running.started_ms)
+
+    def _next_alarm(self, running: Running) -> float:
+        if running.confirmed or running.claim_sent_s is None:
+            return running.heartbeat_s
+        return min(running.heartbeat_s, running.claim_sent_s + self._config.claim_answer_s)
+
+    def _ring_at(self, running: Running, at_s: float) -> None:
+        self._alarm_count += 1
+        heapq.heappush(self._alarms, (at_s, self._alarm_count, running))
+
+    # --- aborting and ending --------------------------------------------------------------------------------------------
+
+    def abort(self, running: Running, reason: AbortReason) -> None:
+        """Stop it; what is reported then depends on the strongest reason given."""
+        if running.abort is not None and _STRENGTH[running.abort] >= _STRENGTH[reason]:
+            return
+        if running.abort is None:
+            self._metrics.aborted += 1
+            self._executor.abort(running.id)
+        running.abort = reason
+        if reason == "cancel":
+            running.cancel_commit = running.held.assignment.commits_sent + 1
+            if running.held.assignment.alive:
+                running.held.assignment.commit_wanted = True
+
+    def fold_ended(self) -> int:
+        """Report what has ended since the last pass."""
+        folded = 0
+        ended = self._ended
+        while ended:
+            execution_id, outcome = ended.popleft()
+            running = self._running.pop(execution_id, None)
+            if running is not None:
+                self._free(running)
+                self._end(running, outcome)
+                self._on_partition_idle(running.held.assignment)
+                folded += 1
+        return folded
+
+    def _on_partition_idle(self, assignment: Assignment) -> None:
+        """W5: control stays assigned until the last execution of a partition that was lost has ended."""
+        if not assignment.alive and not self._of_partition[assignment.number]:
+            self._release_control(assignment.number)
+
+    def _free(self, running: Running) -> None:
+        """Let those go on that waited for this execution."""
+        held, target = running.held, running.target
+        held.running = None
+        held.outlived = running.outlives_partition
+        self._of_partition[held.assignment.number] -= 1
+        of_job = self._of_job[held.job]
+        of_job.remove(running)
+        if not of_job:
+            del self._of_job[held.job]
+        self._of_target[target] -= 1
+        if not self._of_target[target]:
+            del self._of_target[target]
+        behind = self._behind_target.get(target)
+        while behind:
+            next_one = behind.popleft()
+            if next_one.state == "held":
+                self._holding.make_ready(next_one)
+                break
+        if behind is not None and not behind:
+            del self._behind_target[target]
+        if self._behind_run:
+            waiting, self._behind_run = self._behind_run, []
+            for behind_run in waiting:
+                self._holding.make_ready(behind_run)
+
+    def _end(self, running: Running, outcome: Outcome) -> None:
+        held = running.held
+        match running.abort:
+            case "lost":
+                self._metrics.lost += 1
+                self._endings.forget(held)
+            case "outbid":
+                self._holding.take(held, "yielded")
+            case "settled":
+                self._endings.finish_silently(held)
+            case None | "stopped" | "unconfirmed" | "cancel":
+                self._end_with_report(running, outcome)
+
+    def _end_with_report(self, running: Running, outcome: Outcome) -> None:
+        match outcome.kind:
+            case "succeeded":
+                self._metrics.succeeded += 1
+                self._metrics.lateness.observe(outcome.started_ms - running.held.run.due_ms)
+                self._report(running, "succeeded", outcome)
+            case "failed":
+                self._metrics.failed += 1
+                self._metrics.lateness.observe(outcome.started_ms - running.held.run.due_ms)
+                self._report(running, "failed", outcome)
+            case "not_begun" if running.claim_sent_s is None:
+                self._metrics.not_begun += 1
+                self._end_unbegun(running)
+            case "aborted" | "not_begun":
+                self._end_aborted(running, outcome)
+
+    def _end_unbegun(self, running: Running) -> None:
+        held = running.held
+        if not held.assignment.alive:
+            self._endings.forget(held)
+        elif running.abort == "cancel":
+            self._endings.drop(held)
+        else:
+            self._holding.hold_again(held)
+
+    def _end_aborted(self, running: Running, outcome: Outcome) -> None:
+        held = running.held
+        if running.abort == "cancel":
+            self._metrics.cancelled += 1
+            report = self._endings.final_report("cancelled", held, running.id, running.epoch, outcome)
+            if running.outlives_partition:
+                # W4's exception: claimed, and committed as such by this worker.
+                self._endings.report(held, report)
+            else:
+                self._endings.report_after_commit(held, report, running.cancel_commit)
+            return
+        error = {
+            "stopped": "worker_stopped: the worker was stopped before the attempt ended",
+            "unconfirmed": "the scheduler did not confirm the start of this attempt in time",
+        }.get(running.abort or "", "the attempt was interrupted inside the worker")
+        self._metrics.failed += 1
+        self._report(
+            running,
+            "failed",
+            Outcome(
+                kind="failed",
+                started_ms=outcome.started_ms,
+                ended_ms=outcome.ended_ms,
+                error=error,
+                retryable=True,
+            ),
+        )
+
+    def _report(self, running: Running, kind: Literal["succeeded", "failed"], outcome: Outcome) -> None:
+        held = running.held
+        if self._rules.w5 and not held.assignment.alive and not running.outlives_partition:
+            # W5: not ours any more, and nothing protects what we would say.
+            self._endings.forget(held)
+            return
+        self._endings.report(held, self._endings.final_report(kind, held, running.id, running.epoch, outcome))
+
+
+def target_of(run: DueRun) -> str:
+    """Host and port that the run talks to; empty for a function."""
+    return "" if run.http is None else _origin(run.http.url)
+
+
+@lru_cache(maxsize=4_096)
+def _origin(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2].lower()
+
+
+def _heartbeat_every_s(run: DueRun) -> float:
+    """A third of the lease, so that two may be lost."""
+    return run.lease_ms / 3_000
