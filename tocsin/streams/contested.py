@@ -148,6 +148,10 @@ def _skip_run(work: Work, key: JobKey, row: JobRow, run: RunRow, reason: str) ->
         row.skip_next -= 1
     row.runs_made = max(0, row.runs_made - 1)
     close(work, key, row, run, "skip", reason)
+    if row.finished_ms and not row.deleted_ms and not row.broken:
+        definition = work.current(key, row)
+        if definition.job.schedule.max_runs is not None:
+            arm(work, key, row, definition, row.decided_ms)
     after_run_ended(work, key, row)
 
 
