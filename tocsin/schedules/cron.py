@@ -17,7 +17,7 @@ from tocsin.schedules.errors import ScheduleError
 from tocsin.schedules.grammar import Fields, parse
 from tocsin.schedules.readings import readings_of
 from tocsin.schedules.timelines import FOLDS, GAPS, Fold, Gap, Timeline, timeline
-from tocsin.schedules.zones import Zone, reduce_instant, zone
+from tocsin.schedules.zones import Zone, zone
 
 COUNT_LIMIT: Final = 10_000  # a longer series is recorded as "at least so many"
 SEARCH_S: Final = (
@@ -163,9 +163,10 @@ class Cron:
         return self._next_over(line, after_s, index)
 
     def _next_far(self, after_s: int) -> int | None:
-        reduced_s, shift_s = reduce_instant(after_s)
         if after_s > _LAST_S:
             return None
+        _, shift_s = self.zone.covering(after_s)
+        reduced_s = after_s - shift_s
         line = timeline(self.zone, self._fields.starred, self.gap, self.fold, True)
         fire_s = self._next_over(line, reduced_s, bisect_right(line.starts, reduced_s) - 1)
         return None if fire_s is None or fire_s + shift_s > _LAST_S else fire_s + shift_s
@@ -202,7 +203,8 @@ class Cron:
         line = self._line
         shift_s = 0
         if before_s >= line.search_until_s:
-            before_s, shift_s = reduce_instant(before_s)
+            _, shift_s = self.zone.covering(before_s)
+            before_s -= shift_s
             line = timeline(self.zone, self._fields.starred, self.gap, self.fold, True)
         starts, ends, offsets, windows, reaches = (
             line.starts,

@@ -71,9 +71,17 @@ class Zone:
             self._far = self._span(FAR_YEAR)
         return self._far
 
-    def span_for(self, instant_s: int) -> Span:
-        """The span that covers ``instant_s`` (which must lie before FAR_YEAR) and 60 years around it."""
-        return self.near if instant_s < self.near.search_until_s else self.far
+    def covering(self, instant_s: int) -> tuple[Span, int]:
+        """A span that covers an instant and sixty years from it, and what to take from the instant to look it up there.
+
+        That is a number of whole 400-year cycles: an instant far away is looked up in the years 2200 to 2600, where
+        every zone follows its rule, sixty years earlier too.
+        """
+        if instant_s < self.near.search_until_s:
+            return self.near, 0
+        if instant_s < _REDUCE_FROM_S:
+            return self.far, 0
+        return self.far, ((instant_s - _REDUCE_FROM_S) // CYCLE_S + 1) * CYCLE_S
 
     def offset_at(self, instant_s: int) -> int:
         """Seconds east of UTC at an instant."""
@@ -81,9 +89,8 @@ class Zone:
 
     def stretch_at(self, instant_s: int) -> tuple[int, int, int]:
         """The stretch [from, to) without a change of offset around an instant, and its offset."""
-        instant_s, shift_s = reduce_instant(instant_s)
-        transitions, offsets, _ = self.span_for(instant_s)
-        index = bisect_right(transitions, instant_s)
+        (transitions, offsets, _), shift_s = self.covering(instant_s)
+        index = bisect_right(transitions, instant_s - shift_s)
         start_s = transitions[index - 1] + shift_s if index else BEGINNING_S
         end_s = transitions[index] + shift_s if index < len(transitions) else END_S
         return start_s, end_s, offsets[index]
@@ -93,9 +100,8 @@ class Zone:
 
         A skipped reading gives the first instant after the gap.
         """
-        reading_s, shift_s = reduce_instant(reading_s)
-        span = self.span_for(reading_s)
-        transitions, offsets = span.transitions, span.offsets
+        (transitions, offsets, _), shift_s = self.covering(reading_s)
+        reading_s -= shift_s
         index = bisect_right(transitions, reading_s - _OFFSET_MAX_S)
         while index < len(transitions) and reading_s >= transitions[index] + offsets[index]:
             index += 1
@@ -131,17 +137,6 @@ class Zone:
 
 _SEARCH_S: Final = 61 * 366 * 86_400  # the longest search, and a margin
 _REDUCE_FROM_S: Final = 19_880_899_200  # 2600-01-01
-
-
-def reduce_instant(instant_s: int) -> tuple[int, int]:
-    """``instant_s`` less whole 400-year cycles so that FAR_YEAR covers it, and what was taken away.
-
-    It lands in the years 2200 to 2600, where every zone follows its rule, sixty years earlier too.
-    """
-    if instant_s < _REDUCE_FROM_S:
-        return instant_s, 0
-    shift_s = ((instant_s - _REDUCE_FROM_S) // CYCLE_S + 1) * CYCLE_S
-    return instant_s - shift_s, shift_s
 
 
 @lru_cache(maxsize=1024)  # all the zones there are
