@@ -70,9 +70,10 @@ class Cursors:
                     partition, positions[partition], max_records - len(taken)
                 )
             except OffsetOutOfRange:
-                # What was taken from other partitions must not be lost: the error waits until it comes first.
+                # What was taken from other partitions must not be lost: the error waits until it comes first, and
+                # comes last after that, so that it does not stop the others.
+                self._turn(count - 1 if taken else count)
                 if taken:
-                    self._turn(count - 1)
                     return taken
                 raise
             if records:

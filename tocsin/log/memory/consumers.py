@@ -284,13 +284,15 @@ class MemoryGroupConsumer:
         if member not in self._broker.coordinator.group(self._group).members:
             self._lose(subscription)
             return
-        if held:
-            subscription.on_revoke(held)
-        with self._client.request():
-            self._broker.coordinator.leave(self._group, member, self._broker.clock.monotonic_s())
-            self._broker.notify()
-        self._member, self._generation = None, -1
-        self._cursors.assign({})
+        try:
+            if held:
+                subscription.on_revoke(held)
+        finally:
+            with self._client.request():
+                self._broker.coordinator.leave(self._group, member, self._broker.clock.monotonic_s())
+                self._broker.notify()
+            self._member, self._generation = None, -1
+            self._cursors.assign({})
         self._serve_commits()
 
     def fetch_ahead(self) -> None:
