@@ -123,7 +123,7 @@ class WorkerCore:
         self._read_more = False
         self._hungry = False
         self._stopping = False
-        self._drain_until_s: float | None = None
+        self._drain_until_s = 0.0
         self._forget_at_s = clock.monotonic_s() + FORGET_EVERY_S
         self._group.subscribe(
             topics.due(config.queue),
@@ -181,13 +181,15 @@ class WorkerCore:
 
     def stop(self) -> None:
         """Begin the drain: nothing starts any more. From any thread; safe twice."""
-        self._stopping = True
+        if not self._stopping:
+            self._drain_until_s = self._clock.monotonic_s() + self.config.drain_s
+            self._stopping = True
         self._log.wake()
 
     @property
     def is_drained(self) -> bool:
         """After stop(): whether all has ended and is reported, or the time for it is over. Then call close()."""
-        if self._drain_until_s is None:
+        if not self._stopping:
             return False
         if self._clock.monotonic_s() >= self._drain_until_s + self.config.abort_s:
             return True
@@ -208,10 +210,7 @@ class WorkerCore:
             self._reports.close()
 
     def _drain(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if self._drain_until_s is None:
-            self._drain_until_s = now_s + self.config.drain_s
-        if now_s >= self._drain_until_s:
+        if self._clock.monotonic_s() >= self._drain_until_s:
             for running in self._executions.all():
                 self._executions.abort(running, "stopped")
 
