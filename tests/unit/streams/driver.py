@@ -189,10 +189,12 @@ class Driver:
 
 
 @contextmanager
-def driven(path: Path, environment: StoreEnvironment, rules: StreamRules | None = None) -> Iterator[Driver]:
+def driven(
+    path: Path, environment: StoreEnvironment, rules: StreamRules | None = None, *, check: bool = True
+) -> Iterator[Driver]:
     store = PartitionStore.open(path, environment)
     store.start_empty()
-    view = store.view(check=True)
+    view = store.view(check=check)
     core = PartitionCore(
         partition=0,
         names=NAMES,

@@ -1,0 +1,115 @@
+"""`tocsin up`: the all-in-one node. One process: the embedded log, the stream processor, the workers, the API."""
+
+import importlib
+import ipaddress
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.cli.all_in_one import AllInOne, NodeConfig
+from tocsin.cli.failures import EXIT_INPUT, Failure
+from tocsin.log.port import LogError
+from tocsin.streams.bootstrap import NewerSchemaLevel
+from tocsin.streams.store import StoreError
+
+
+def up(
+    data: Annotated[Path, typer.Option(help="Where the log and the state live.")] = Path("data"),
+    port: Annotated[int, typer.Option(help="Port of the API.", min=0, max=65_535)] = 8787,
+    host: Annotated[
+        str, typer.Option(help="Address of the API. Any but loopback needs TOCSIN_API_KEY.")
+    ] = "127.0.0.1",
+    functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Module with @function callables to run in this node. Repeatable.", metavar="MODULE"
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(help="Runs in flight per queue, at most.", min=1, max=10_000)
+    ] = 256,
+    clock: Annotated[
+        str,
+        typer.Option(help="guarded: a step of the wall clock holds firing for a minute. wall: believe it."),
+    ] = "guarded",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+) -> None:
+    """Run the all-in-one node: everything in one process, durable in one directory."""
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if clock not in ("guarded", "wall"):
+        raise Failure(f"--clock is guarded or wall, not {clock!r}", exit_code=EXIT_INPUT)
+    api_key = os.environ.get("TOCSIN_API_KEY", "")
+    for name in functions or ():
+        _import_functions(name)
+    listening = _listen(host, port, api_key)
+    url = f"http://{host}:{listening.getsockname()[1]}"
+    node = AllInOne(
+        NodeConfig(
+            data=data,
+            clock_mode="wall" if clock == "wall" else "guarded",
+            concurrency=concurrency,
+            functions=bool(functions),
+            api_key=api_key,
+        ),
+        tell=_tell,
+    )
+    try:
+        try:
+            node.start()
+        except (LogError, StoreError, NewerSchemaLevel, OSError) as error:
+            raise Failure(f"the node cannot start: {error}") from None
+        _tell(f"Tocsin is up at {url} (reference: {url}/docs), its data in {data.resolve()}")
+        _tell(
+            "Next: `tocsin sink` in a second terminal, `tocsin jobs apply -f examples/hello.yaml` in a third."
+        )
+        failed = node.serve(listening)
+    finally:
+        listening.close()
+        node.stop()
+    if failed:
+        raise Failure(failed)
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _listen(host: str, port: int, api_key: str) -> socket.socket:
+    """The API's socket, bound before anything is opened, so that a taken port leaves no trace."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise Failure(f"--host {host}: {error}", exit_code=EXIT_INPUT) from None
+    if not ipaddress.ip_address(address[0]).is_loopback and not api_key:
+        raise Failure(
+            f"{host} can be reached from elsewhere, so every request needs a key: set TOCSIN_API_KEY to a long random "
+            "text (and give it to the clients), or listen on 127.0.0.1",
+            exit_code=EXIT_INPUT,
+        )
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+        listening.listen(2_048)
+    except OSError as error:
+        listening.close()
+        raise Failure(
+            f"port {port} on {host} cannot be used: {error.strerror or error}. Is a node running already? Choose "
+            "another with --port."
+        ) from None
+    return listening
+
+
+def _import_functions(name: str) -> None:
+    """The module, imported for what its @function decorators register."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m` does: a module of the working directory can be named
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise Failure(f"--functions {name}: {error}", exit_code=EXIT_INPUT) from None
