@@ -52,36 +52,30 @@ def format_duration(duration_ms: int) -> str:
 
 def _refused(text: str) -> ScheduleError:
     """Why ``text`` is no duration, with the nearest thing that is one."""
-    bare = text.strip()
-    if not bare:
+    shown = text[:32]
+    if not text.strip():
         return _error("duration-empty", text, "a duration is empty: write for example 90s or 1h30m")
-    if re.fullmatch(r"[0-9]+", bare):
+    if " " in text.strip() or text != text.strip():
         return _error(
-            "duration-unit",
-            text,
-            f"{bare} has no unit: write {bare}s for seconds, {bare}m for minutes or {bare}ms",
+            "duration-format", text, f"{shown!r}: write a duration without spaces, for example 1h30m"
         )
-    if bare.startswith("-"):
-        return _error("duration-sign", text, f"{bare} is negative: a duration counts forward only")
-    if re.search(r"[0-9][.,][0-9]", bare):
-        return _error(
-            "duration-fraction",
-            text,
-            f"{bare} has a fraction: write whole numbers, for example 1h30m or 1s500ms",
-        )
-    parts = _PARTS.findall(bare)
-    if parts and "".join(number + unit for number, unit in parts) == bare:
-        units = [unit for _, unit in parts]
-        unknown = [unit for unit in units if unit not in _MS_PER]
-        if unknown:
-            hint = " (lower case)" if unknown[0].lower() in _MS_PER else ""
-            return _error("duration-unit", text, f"{unknown[0]!r} is no unit: use d, h, m, s or ms{hint}")
-        return _error(
-            "duration-order",
-            text,
-            f"{bare}: write each unit once and the largest first, for example 1d2h3m4s500ms",
-        )
-    return _error("duration-format", text, f"{bare!r} is no duration: write for example 90s, 1h30m or 500ms")
+    if re.fullmatch(r"[0-9]+", text):
+        message = f"{shown} has no unit: write {shown}s for seconds, {shown}m for minutes or {shown}ms"
+        return _error("duration-unit", text, message)
+    if text.startswith("-"):
+        return _error("duration-sign", text, f"{shown} is negative: a duration counts forward only")
+    if re.search(r"[0-9][.,][0-9]", text):
+        message = f"{shown} has a fraction: write whole numbers, for example 1h30m or 1s500ms"
+        return _error("duration-fraction", text, message)
+    parts = _PARTS.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        unknown = next((unit for _, unit in parts if unit not in _MS_PER), None)
+        if unknown is not None:
+            hint = " (lower case)" if unknown.lower() in _MS_PER else ""
+            return _error("duration-unit", text, f"{unknown[:32]!r} is no unit: use d, h, m, s or ms{hint}")
+        message = f"{shown}: write each unit once and the largest first, for example 1d2h3m4s500ms"
+        return _error("duration-order", text, message)
+    return _error("duration-format", text, f"{shown!r} is no duration: write for example 90s, 1h30m or 500ms")
 
 
 def _error(rule: str, text: str, message: str) -> ScheduleError:

@@ -58,7 +58,7 @@ def parse_instant(text: str) -> int:
         raise _error(
             "instant-offset",
             text,
-            f"{text} has no offset: end it with Z for UTC, or with an offset such as +01:00",
+            "has no offset: end it with Z for UTC, or with an offset such as +01:00",
         )
     return _within_range(reading_ms - offset * 1000, text)
 
@@ -67,7 +67,7 @@ def parse_compact(text: str) -> int:
     """The instant of ``20260309T080000.000Z``; only that form, since equal instants must have equal run ids."""
     matched = _COMPACT.fullmatch(text)
     if matched is None:
-        raise _error("instant-format", text, f"{text!r} is not an instant of the form 20260309T080000.000Z")
+        raise _error("instant-format", text, "is not an instant of the form 20260309T080000.000Z")
     year, month, day, hour, minute, second, ms = map(int, matched.groups())
     return _reading_ms(text, year, month, day, hour, minute, second) + ms
 
@@ -92,9 +92,7 @@ def _parse(text: str) -> tuple[int, int | None]:
     """The local reading in milliseconds, and the offset in seconds if one is given."""
     matched = _ISO.fullmatch(text)
     if matched is None:
-        raise _error(
-            "instant-format", text, f"{text!r} is not an instant: write for example 2026-12-01T09:00:00+01:00"
-        )
+        raise _error("instant-format", text, "is not an instant: write for example 2026-12-01T09:00:00+01:00")
     year, month, day, hour, minute, second, fraction, offset = matched.groups()
     reading_ms = _reading_ms(
         text, int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0)
@@ -107,25 +105,33 @@ def _parse(text: str) -> tuple[int, int | None]:
         return reading_ms, 0
     offset_hours, offset_minutes = int(offset[1:3]), int(offset[-2:])
     if offset_hours > 23 or offset_minutes > 59:
-        raise _error("instant-range", text, f"{text}: the offset {offset} is outside -23:59 to +23:59")
+        raise _error(
+            "instant-range", text, f"has an impossible part: the offset {offset} is outside -23:59 to +23:59"
+        )
     size = offset_hours * 3600 + offset_minutes * 60
     return reading_ms, -size if offset[0] == "-" else size
 
 
 def _reading_ms(text: str, year: int, month: int, day: int, hour: int, minute: int, second: int) -> int:
     if hour > 23 or minute > 59 or second > 59:
-        raise _error("instant-range", text, f"{text}: {hour:02d}:{minute:02d}:{second:02d} is no time of day")
+        raise _error(
+            "instant-range",
+            text,
+            f"has an impossible part: {hour:02d}:{minute:02d}:{second:02d} is no time of day",
+        )
     days = _days(year, month, day)
     if days is None:
         raise _error(
-            "instant-range", text, f"{text}: {year:04d}-{month:02d}-{day:02d} is no date of the calendar"
+            "instant-range",
+            text,
+            f"has an impossible part: {year:04d}-{month:02d}-{day:02d} is no date of the calendar",
         )
     return (days * 86_400 + hour * 3600 + minute * 60 + second) * 1000
 
 
 def _within_range(instant_ms: int, text: str) -> int:
     if not INSTANT_MIN_MS <= instant_ms <= INSTANT_MAX_MS:
-        raise _error("instant-range", text, f"{text} is outside the years 0001 to 9999 in UTC")
+        raise _error("instant-range", text, "is outside the years 0001 to 9999 in UTC")
     return instant_ms
 
 
@@ -148,5 +154,6 @@ def _compact_day_text(day: int) -> str:
     return _day_text(day).replace("-", "")
 
 
-def _error(rule: str, text: str, message: str) -> ScheduleError:
-    return ScheduleError(field="instant", rule=rule, message=message, value=text)
+def _error(rule: str, text: str, why: str) -> ScheduleError:
+    shown = text if len(text) <= 40 else text[:40] + "..."
+    return ScheduleError(field="instant", rule=rule, message=f"{shown!r} {why}", value=text)
