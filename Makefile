@@ -81,7 +81,7 @@ bench: dev ## each figure we claim, with its method
 
 .PHONY: docs
 docs: dev ## regenerate what docs/ takes from the code
-	@echo "nothing is generated yet"
+	$(BIN)/python docs/generate.py
 
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
        --no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command 'make lock'
