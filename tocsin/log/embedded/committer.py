@@ -17,7 +17,7 @@ from tocsin.log.embedded.framing import encode, group_row, record_key
 from tocsin.log.embedded.groups import Groups
 from tocsin.log.embedded.partition import Partition
 from tocsin.log.embedded.store import Batch, Store
-from tocsin.log.limits import check_record_size
+from tocsin.log.limits import check_record
 from tocsin.log.port import Headers, LogError, LogUnavailable, OffsetCommit, Record
 
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -42,6 +42,8 @@ class Request:
     placed: list[tuple[int, int]] = field(default_factory=list)
     """Afterwards: offset and timestamp of each item."""
     error: LogError | None = None
+    is_unknown: bool = False
+    """With an error: whether what was asked for may stand all the same."""
     done: bool = False
     taken: bool = False
     """A leader has it: nothing may be added any more."""
@@ -49,7 +51,7 @@ class Request:
     def add(self, item: Item) -> None:
         """Raises RecordTooLarge."""
         partition, key, value, headers = item
-        self.size += check_record_size(partition.topic, key, value, headers)
+        self.size += check_record(partition.topic, key, value, headers)
         self.items.append(item)
 
 
@@ -139,12 +141,12 @@ class Committer:
         except LogError as error:
             for request in group:
                 if request.items or request.offsets:
-                    _fail(request, error)
+                    _fail(request, error, is_unknown=error is self._store.failed)
         except BaseException as error:
             # Memory and disk may differ now; the next write begins by reading what is true.
             self._store.failed = LogUnavailable(f"the log failed: {error!r}")
             for request in group:
-                _fail(request, self._store.failed)
+                _fail(request, self._store.failed, is_unknown=True)
             raise
         finally:
             for request in group:
@@ -215,7 +217,7 @@ class Committer:
                 logger.exception("the log's commit thread met an error of its own")
 
 
-def _fail(request: Request, error: LogError) -> None:
+def _fail(request: Request, error: LogError, *, is_unknown: bool) -> None:
     if request.error is None:
         request.placed.clear()
-        request.error = error
+        request.error, request.is_unknown = error, is_unknown

@@ -51,10 +51,10 @@ def encode(timestamp_ms: int, key: bytes | None, value: bytes | None, headers: H
         flags |= _HAS_VALUE
     if not headers:
         return _HEAD.pack(flags, timestamp_ms, len(key)) + key + value
-    parts = [b"", b""]
+    parts: list[bytes] = []
     for name, content in headers:
         encoded = name.encode()
-        parts += (_U16.pack(len(encoded)), encoded, _U32.pack(len(content)), content)
+        parts += (_U32.pack(len(encoded)), encoded, _U32.pack(len(content)), content)
     block = b"".join(parts)
     head = _HEAD.pack(flags | _HAS_HEADERS, timestamp_ms, len(key))
     return b"".join((head, _U32.pack(len(block)), block, key, value))
@@ -100,8 +100,8 @@ def _decode_headers(block: bytes) -> Headers:
     headers: list[tuple[str, bytes]] = []
     at = 0
     while at < len(block):
-        (length,) = _U16.unpack_from(block, at)
-        at += 2
+        (length,) = _U32.unpack_from(block, at)
+        at += 4
         name = block[at : at + length].decode()
         at += length
         (length,) = _U32.unpack_from(block, at)

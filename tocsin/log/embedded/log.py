@@ -31,6 +31,7 @@ from tocsin.log.embedded.partition import TAIL_BYTES_PARTITION_MIN, TAIL_BYTES_T
 from tocsin.log.embedded.producers import EmbeddedProducer, EmbeddedTransactionalProducer
 from tocsin.log.embedded.signals import Signals
 from tocsin.log.embedded.store import Batch, Store
+from tocsin.log.limits import OFFSET_MAX
 from tocsin.log.port import (
     GroupConsumer,
     Isolation,
@@ -44,7 +45,7 @@ from tocsin.log.port import (
     UnknownTopic,
 )
 
-OFFSET_MAX: Final = 2**63 - 1
+GROUP_NAME_BYTES_MAX: Final = 255
 
 
 class EmbeddedLog:
@@ -162,6 +163,10 @@ class EmbeddedLog:
         return EmbeddedReader(self)
 
     def group_consumer(self, group: str, *, client_id: str) -> EmbeddedGroupConsumer:
+        if not 1 <= len(group.encode()) <= GROUP_NAME_BYTES_MAX:
+            raise ValueError(
+                f"a group's name has 1 to {GROUP_NAME_BYTES_MAX} bytes, not {len(group.encode())}"
+            )
         return EmbeddedGroupConsumer(self, group, client_id)
 
     def wait(self, consumers: Sequence[Reader | GroupConsumer], timeout_s: float) -> None:

@@ -15,7 +15,6 @@ from tocsin.log.port import (
     GroupMetadata,
     Headers,
     LogError,
-    LogFull,
     LogUnavailable,
     NotAMember,
     OffsetCommit,
@@ -169,7 +168,7 @@ class EmbeddedTransactionalProducer:
             return CommitReceipt(last={})
         self._log.committer.commit(request)
         if request.error is not None:
-            raise self._explained(request.error) from request.error
+            raise self._explained(request.error, is_unknown=request.is_unknown) from request.error
         self._state = "ready"
         return CommitReceipt(
             last={item[0].where: placed for item, placed in zip(request.items, request.placed, strict=True)}
@@ -185,12 +184,12 @@ class EmbeddedTransactionalProducer:
             self.abort()
         self._state = "dead"
 
-    def _explained(self, error: LogError) -> LogError:
+    def _explained(self, error: LogError, *, is_unknown: bool) -> LogError:
         """What became of the transaction, and what this producer is still good for."""
         if isinstance(error, ProducerFenced):
             self._state = "dead"
             return error
-        if isinstance(error, LogFull):
+        if not is_unknown:
             self._state = "ready"
             return TransactionAborted(f"the transaction of {self._id} was aborted: {error}")
         self._state = "dead"

@@ -220,8 +220,13 @@ class _Handles:
     def close(self) -> None:
         # RocksDB lets go of its lock with the last reference to any of these.
         self.column_families.clear()
+        del self.database
         for name in ("records", "index", "default"):
-            self.families.pop(name).close()
+            try:
+                self.families.pop(name).close()
+            except Exception as error:  # noqa: BLE001 - RocksDB's errors have no class of their own
+                # It cannot flush, for want of room perhaps. What was acknowledged is in the write-ahead log all the same.
+                logger.warning("RocksDB closed with an error: %s", error)
 
 
 def _options(cache: Cache, write_buffers: WriteBufferManager) -> Options:
@@ -259,6 +264,8 @@ def _explained(error: Exception, directory: Directory) -> LogError:
         return error
     if "lock" in text.lower() and text.startswith("IO error"):
         return LogLocked(f"the database in {where} is held open by something that is no Tocsin node: {text}")
+    if "No space left" in text:
+        return LogFull(f"{where} is full, so the log cannot be opened: free some space and go on ({text})")
     if text.startswith("IO error"):
         return LogUnavailable(f"the log in {where} cannot be read or written: {text}")
     return LogCorrupt(f"the log in {where} is damaged: {text}. Keep a copy, then restore it from a backup")

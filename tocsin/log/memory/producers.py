@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from tocsin.log.limits import LOCAL_QUEUE_RECORDS_MAX, check_key, check_offsets, check_record_size
+from tocsin.log.limits import LOCAL_QUEUE_RECORDS_MAX, check_key, check_offsets, check_record
 from tocsin.log.partitioner import partition_for
 from tocsin.log.port import (
     CommitReceipt,
@@ -71,7 +71,7 @@ class MemoryProducer:
                 partition = partition_for(key, count)
         where = TopicPartition(topic, partition)
         self._broker.partition(where)
-        check_record_size(topic, key, value, headers)
+        check_record(topic, key, value, headers)
         check_key(topic, self._broker.specs[topic].cleanup, key)
         if len(self._queue) + len(self._ready) >= LOCAL_QUEUE_RECORDS_MAX:
             raise LogUnavailable(
@@ -192,7 +192,7 @@ class MemoryTransactionalProducer:
         self._expect("open", "failed")
         where = TopicPartition(topic, partition)
         self._broker.partition(where)
-        check_record_size(topic, key, value, headers)
+        check_record(topic, key, value, headers)
         check_key(topic, self._broker.specs[topic].cleanup, key)
         self._touched = True
         self._unsent.append((where, key, value, headers))
