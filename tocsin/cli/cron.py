@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
+from tocsin.cli.failures import EXIT_INPUT, Failure, error_line
+from tocsin.cli.output import show_json
 from tocsin.clock import SystemClock
 from tocsin.schedules import Cron, ScheduleError, format_instant, parse_instant, shared_cron, zone
 
@@ -64,14 +66,14 @@ def next_fires(
         cron = _cron(expression, timezone, gap, fold)
         fires = list(islice(cron.fires(_after_ms(after)), count))
     except ScheduleError as error:
-        _refuse(error, as_json=as_json)
+        raise _refused(error, as_json=as_json) from None
     if as_json:
         values = {
             "expression": expression,
             "timezone": timezone,
             "fires": [format_instant(each) for each in fires],
         }
-        print(json.dumps(values))
+        show_json(values)
         return
     for fire_ms in fires:
         print(_shown(fire_ms, timezone))
@@ -103,10 +105,10 @@ def explain_expression(
             expression, timezone, after_ms=after_ms, count=count, gap=cron.gap, fold=cron.fold
         )
     except ScheduleError as error:
-        _refuse(error, as_json=as_json)
+        raise _refused(error, as_json=as_json) from None
     other = _croniter_says(cron, after_ms, count) if compare else None
     if as_json:
-        print(json.dumps(_as_json(explanation, other)))
+        show_json(_as_json(explanation, other))
     else:
         _show(explanation, other)
 
@@ -131,16 +133,9 @@ def _shown(fire_ms: int, timezone: str) -> str:
     return f"{text}  {local} {sign}{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def _refuse(error: ScheduleError, *, as_json: bool) -> NoReturn:
-    if as_json:
-        print(json.dumps({"error": _problem(error)}))
-    else:
-        print(f"{error.field}: {error.message} ({error.rule})", file=sys.stderr)
-    raise typer.Exit(2)
-
-
-def _problem(error: ScheduleError) -> dict[str, str]:
-    return {"field": error.field, "rule": error.rule, "message": error.message, "value": error.value}
+def _refused(error: ScheduleError, *, as_json: bool) -> Failure:
+    problem = {"field": error.field, "rule": error.rule, "message": error.message, "value": error.value}
+    return Failure(error_line(problem), exit_code=EXIT_INPUT, problem=problem, as_json=as_json)
 
 
 def _as_json(explanation: Explanation, other: list[str] | None) -> dict[str, object]:
