@@ -2,7 +2,7 @@
 
 This is the bulk path, and it shares one interpreter with the processor: each line is read, checked and encoded once, all
 records go to the log as one group with one acknowledgement to wait for, and `?wait=applied` waits once per partition, for
-the last record. Measured on 2 cores: see docs/api.md.
+the last record.
 """
 
 import asyncio
@@ -47,7 +47,15 @@ class _Line:
     errors: list[dict[str, str]] = field(default_factory=list)
 
 
-@router.post("/jobs:batch", **operation("defineJobs", body="batch", done="batch_results"))
+class NdjsonResponse(Response):
+    media_type: str | None = NDJSON
+
+
+@router.post(
+    "/jobs:batch",
+    response_class=NdjsonResponse,
+    **operation("defineJobs", body="batch", done="batch_results", failed={422: "batch_results"}),
+)
 async def define_jobs(
     api: Api,
     request: Request,
@@ -199,4 +207,4 @@ def _answer(lines: Sequence[_Line], *, status: int = 200) -> Response:
     text = "".join(
         [f"{json.dumps({'key': line.key, 'result': line.result, 'errors': line.errors})}\n" for line in lines]
     )
-    return Response(text, status_code=status, media_type=NDJSON)
+    return NdjsonResponse(text, status_code=status)

@@ -15,6 +15,7 @@ from tocsin.api.definitions import check
 from tocsin.api.openapi import operation
 from tocsin.api.problems import ApiProblem, errors_of, invalid, invalid_job
 from tocsin.api.requests import (
+    ID_OR_NOTHING,
     ID_PATTERN,
     Cursor,
     JobId,
@@ -43,8 +44,7 @@ LABELS_MAX: Final = 16
 SKIP_NEXT_MAX: Final = 10_000
 REASON_MAX: Final = 1_000
 NOT_APPLIED: Final = (
-    "The log has it and the processor has not applied it within 30 s. "
-    "It will be applied; /readyz says what holds it up."
+    "The log has it and the processor has not applied it yet. It will be; /readyz says what holds it up."
 )
 
 State = Annotated[
@@ -77,6 +77,7 @@ async def define_job(
     )
     if job is None or found:
         raise invalid_job(found)
+    existed = api.services.queries.get_job(job.key) is not None
     delivery = await api.writes.define(
         JobDefinition(namespace=namespace, id=job_id, job=job, actor=actor_of(request), source="api")
     )
@@ -85,7 +86,7 @@ async def define_job(
         return JSONResponse(answer, status_code=202)
     if not await api.writes.applied(api.services.names.jobs, delivery.partition, delivery.offset):
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    return _defined(api, job, delivery, answer)
+    return _defined(api, job, delivery, answer, existed=existed)
 
 
 def _with_key(document: Any, namespace: str, job_id: str) -> dict[str, Any]:
@@ -101,9 +102,11 @@ def _with_key(document: Any, namespace: str, job_id: str) -> dict[str, Any]:
     return {**document, "namespace": namespace, "id": job_id}
 
 
-def _defined(api: Context, job: Job, delivery: Delivery, answer: dict[str, object]) -> JSONResponse:
+def _defined(
+    api: Context, job: Job, delivery: Delivery, answer: dict[str, object], *, existed: bool
+) -> JSONResponse:
     view = api.services.queries.get_job(job.key)
-    outcome = outcome_of(job, delivery.offset, view)
+    outcome = outcome_of(job, delivery.offset, view, existed=existed)
     if outcome == "rejected":
         raise ApiProblem("rejected", errors=errors_of([rejection(view)]), extra={"key": job.key})
     answer["result"] = outcome
@@ -123,12 +126,12 @@ def rejection(view: JobView | None) -> Problem:
         if rule == "unknown-queue":
             message += "; if the queue was created a moment ago, apply the job once more"
         return Problem(field="queue" if rule == "unknown-queue" else "", rule=rule, message=message)
-    revision = 0 if view is None else view.row.revision
+    stays = "" if view is None else f", revision {view.row.revision} stays in force"
     return Problem(
         field="",
         rule="rejected",
-        message=f"the processor refused the definition, revision {revision} stays in force; "
-        "its reasons are in the job's event `rejected` on the topic of runs",
+        message=f"the processor refused the definition{stays} (its reasons are in the event `rejected` on the topic "
+        "of runs), or the job was deleted in the meantime",
     )
 
 
@@ -176,7 +179,7 @@ async def delete_job(
 @router.get("/jobs", **operation("listJobs", done="job_list"))
 def list_jobs(
     api: Api,
-    namespace: Annotated[str, Query(pattern=ID_PATTERN[:-1] + "|^$")] = "",
+    namespace: Annotated[str, Query(pattern=ID_OR_NOTHING)] = "",
     label: Annotated[list[str], Query(description="`name=value`; several: all of them.")] = [],  # noqa: B006
     state: State = "",
     id_prefix: Annotated[str, Query(max_length=128)] = "",
@@ -272,7 +275,7 @@ async def trigger_job(
     run_id = trigger_run_id(key, trigger_id)
     before = api.services.queries.get_run(run_id)
     delivery = await api.writes.command(command)
-    answer = {"run_id": run_id, "result": "acknowledged", **views.coordinates(delivery)}
+    answer = {"run_id": run_id, "key": key, "result": "acknowledged", **views.coordinates(delivery)}
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
     if not await api.writes.applied(api.services.names.commands, delivery.partition, delivery.offset):

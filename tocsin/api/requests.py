@@ -17,6 +17,7 @@ DOCUMENT_BYTES_MAX: Final = 256 * 1024
 """Of one job document, and of every other body that is no batch."""
 
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+ID_OR_NOTHING: Final = rf"^$|{ID_PATTERN}"
 ACTOR_MAX: Final = 200
 
 Namespace = Annotated[str, Path(pattern=ID_PATTERN, description="The job's namespace.", examples=["billing"])]

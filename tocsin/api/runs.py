@@ -12,7 +12,7 @@ from tocsin.api.jobs import NOT_APPLIED, reason_of
 from tocsin.api.openapi import operation
 from tocsin.api.problems import ApiProblem, invalid
 from tocsin.api.requests import (
-    ID_PATTERN,
+    ID_OR_NOTHING,
     Cursor,
     Limit,
     Namespace,
@@ -37,7 +37,7 @@ Status = Annotated[
     ],
     Query(description="Only runs of this status."),
 ]  # fmt: skip
-OneNamespace = Annotated[str, Query(pattern=ID_PATTERN[:-1] + "|^$", description="Only this namespace.")]
+OneNamespace = Annotated[str, Query(pattern=ID_OR_NOTHING, description="Only this namespace.")]
 
 
 @router.get("/runs", tags=["runs"], **operation("recentRuns", done="run_list"))

@@ -65,3 +65,7 @@ class ApiServices:
     workers: Callable[[], Iterable[WorkerSnapshot]] = _no_workers
     clock_offset_ms: Callable[[], int] = _no_offset
     """The processors' wall clock minus the log's, by the newest delivery report."""
+    acknowledged_within_s: float = 30.0
+    """A write that the log has not answered by then is answered with 503: it may yet stand."""
+    applied_within_s: float = 30.0
+    """How long `?wait=applied` waits before it answers as if nobody had asked to wait."""

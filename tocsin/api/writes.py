@@ -21,8 +21,6 @@ from tocsin.schemas.job import Job, JobKey
 from tocsin.schemas.records import Command, JobDefinition
 from tocsin.streams.queries import JobView
 
-ACKNOWLEDGED_WITHIN_S: Final = 30.0
-APPLIED_WITHIN_S: Final = 30.0
 SETTLED_WITHIN_S: Final = 5.0
 """How long a read for something unknown waits for the API's own last write to that partition."""
 RECENT_KEYS_MAX: Final = 10_000
@@ -84,23 +82,23 @@ class Writes:
     async def acknowledged(self, future: "Future[T]") -> T:
         """The log's answer. An append that was handed over and is not answered in time may yet stand."""
         wrapped = asyncio.wrap_future(future)
-        done, _ = await asyncio.wait({wrapped}, timeout=ACKNOWLEDGED_WITHIN_S)
+        done, _ = await asyncio.wait({wrapped}, timeout=self._services.acknowledged_within_s)
         if not done:
             raise ApiProblem(
                 "log-unavailable",
-                f"The log did not acknowledge within {ACKNOWLEDGED_WITHIN_S:.0f} s; the write may yet stand. Repeating "
-                "it does no harm (a trigger: with the same Idempotency-Key).",
+                f"The log did not acknowledge within {self._services.acknowledged_within_s:g} s; the write may yet "
+                "stand. Repeating it does no harm (a trigger: with the same Idempotency-Key).",
                 headers={"Retry-After": "5"},
             )
         return wrapped.result()
 
-    async def applied(
-        self, topic: str, partition: int, offset: int, within_s: float = APPLIED_WITHIN_S
-    ) -> bool:
+    async def applied(self, topic: str, partition: int, offset: int, within_s: float | None = None) -> bool:
         """Whether the processor has applied the record, within the time; what it made of it is in the state then."""
         wrapped = asyncio.wrap_future(self._services.queries.applied(topic, partition, offset))
         # wait, not wait_for: the future is the processor's to end, so it must not be cancelled from here.
-        done, _ = await asyncio.wait({wrapped}, timeout=within_s)
+        done, _ = await asyncio.wait(
+            {wrapped}, timeout=self._services.applied_within_s if within_s is None else within_s
+        )
         if done:
             wrapped.result()
         return bool(done)
@@ -131,19 +129,17 @@ def highest_offsets(deliveries: Sequence[Delivery]) -> dict[int, int]:
     return highest
 
 
-def outcome_of(job: Job, offset: int, view: JobView | None) -> Outcome:
+def outcome_of(job: Job, offset: int, view: JobView | None, *, existed: bool = False) -> Outcome:
     """What became of the definition `job` written at `offset`, from the state after it was applied.
 
     A definition that made a revision is the one in force, by its offset; one that did not is equal to what is in force,
-    was overtaken by a later one, or was refused.
+    was overtaken by a later one, or was refused. `existed`: the job was seen before the write.
     """
-    if view is None:
-        return "superseded"  # deleted again since
-    if view.job is None or view.row.broken:
+    if view is None or view.job is None or view.row.broken:
         return "rejected"
     if view.definition_offset == offset:
         # A job that is created again after a deletion counts its revisions on: it is as old as its definition.
-        new = view.row.revision == 1 or view.row.created_ms == view.defined_ms
+        new = view.row.revision == 1 or (not existed and view.row.created_ms == view.defined_ms)
         return "created" if new else "changed"
     if same_definition(job, view.job):
         return "unchanged"

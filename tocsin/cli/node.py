@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -42,18 +42,19 @@ class Node:
 
         self.url = url.rstrip("/")
         self._as_json = as_json
+        if not _is_http(self.url):
+            raise Failure(
+                f"{url!r} is no URL of a node: they look like {DEFAULT_URL}",
+                exit_code=EXIT_INPUT,
+                as_json=as_json,
+            )
         headers = {"tocsin-actor": _actor()}
         key = os.environ.get("TOCSIN_API_KEY", "")
         if key:
             headers["authorization"] = f"Bearer {key}"
-        try:
-            self._client = httpx.Client(
-                base_url=self.url,
-                headers=headers,
-                timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            )
-        except (httpx.InvalidURL, ValueError) as error:
-            raise Failure(f"{url} is no URL: {error}", exit_code=EXIT_INPUT, as_json=as_json) from None
+        self._client = httpx.Client(
+            base_url=self.url, headers=headers, timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -119,10 +120,6 @@ class Node:
                     f"No node answers at {self.url} ({error}). Start one with `tocsin up`, or name another with "
                     "--url or TOCSIN_URL."
                 ) from None
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-                raise Failure(
-                    f"{self.url} is no URL of a node: {error}", exit_code=EXIT_INPUT, as_json=self._as_json
-                ) from None
             except httpx.TransportError as error:
                 raise self._failure(
                     f"{self.url} did not answer to the end ({type(error).__name__}: {error}). What was sent may or "
@@ -157,6 +154,14 @@ class Node:
 def _is_ndjson(response: "httpx.Response") -> bool:
     """A batch answers with a result for each line also when it refused to write anything."""
     return str(response.headers.get("content-type", "")).startswith("application/x-ndjson")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _retry_after(response: "httpx.Response") -> float:

@@ -1,0 +1,476 @@
+"""Queues, health, figures, the way in, the reference, errors in general."""
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.api.fakes import HELLO, NAMES, FakeNode, fake_node
+from tocsin.api import examples, openapi
+from tocsin.api.services import WorkerSnapshot
+from tocsin.log.port import LogFull, LogUnavailable, TopicSpec
+from tocsin.schemas.records import Queue
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_queue_has_its_topics_and_takes_jobs_at_once(node: FakeNode) -> None:
+    answer = node.ask("PUT", "/v1/queues/reports", json={"kind": "http"})
+    assert (201, "reports", "http", 4) == (
+        answer.status_code,
+        answer.json()["name"],
+        answer.json()["kind"],
+        answer.json()["partitions"],
+    )
+    assert {
+        "tocsin.due.reports",
+        "tocsin.due-now.reports",
+        "tocsin.control.reports",
+    } <= node.log.topics().keys()
+    assert [Queue(name="reports", kind="http", partitions=4)] == node.records(NAMES.config)
+    assert 201 == node.put("default/a", {**HELLO, "queue": "reports"}).status_code
+
+
+def test_the_same_queue_again_changes_nothing_and_another_kind_is_refused(node: FakeNode) -> None:
+    node.ask("PUT", "/v1/queues/reports", json={"kind": "http"})
+    assert 200 == node.ask("PUT", "/v1/queues/reports", json={"kind": "http"}).status_code
+    for body in ({"kind": "function"}, {"kind": "http", "partitions": 9}):
+        answer = node.ask("PUT", "/v1/queues/reports", json=body)
+        assert (409, "urn:tocsin:problem:queue-exists") == (answer.status_code, answer.json()["type"])
+    assert 1 == len(node.records(NAMES.config))
+
+
+def test_topics_that_are_in_the_way_of_a_queue_are_named(node: FakeNode) -> None:
+    node.log.create_topics([TopicSpec(name=NAMES.due("reports"), partitions=7)])
+    answer = node.ask("PUT", "/v1/queues/reports", json={"kind": "http"})
+    assert 409 == answer.status_code
+    assert [] == node.records(NAMES.config)
+
+
+@pytest.mark.parametrize(
+    "path, body, field",
+    [
+        ("a b", {"kind": "http"}, "name"),
+        ("reports", {"kind": "mail"}, "kind"),
+        ("reports", {"kind": "http", "partitions": 0}, "partitions"),
+        ("reports", {"kind": "http", "partitions": True}, "partitions"),
+        ("reports", {"sort": "http"}, "sort"),
+    ],
+)
+def test_a_wrong_queue_is_refused(node: FakeNode, path: str, body: dict[str, Any], field: str) -> None:
+    answer = node.ask("PUT", f"/v1/queues/{path}", json=body)
+    assert (422, [field]) == (answer.status_code, [e["field"] for e in answer.json()["errors"]])
+
+
+def test_queues_are_listed_with_the_workers_that_read_them() -> None:
+    with fake_node(workers=[WorkerSnapshot(queue="default", live=2)]) as node:
+        items = node.ask("GET", "/v1/queues").json()["items"]
+    assert [("default", "http", 2), ("functions", "function", 0)] == [
+        (q["name"], q["kind"], q["live_workers"]) for q in items
+    ]
+
+
+# --- health and figures -----------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_works_is_alive_and_ready(node: FakeNode) -> None:
+    assert {"status": "alive"} == node.ask("GET", "/livez").json()
+    ready = node.ask("GET", "/readyz")
+    assert (200, "ready", None) == (ready.status_code, ready.json()["status"], ready.json()["reason"])
+    assert "2025-12-31T23:59:59.750Z" == ready.json()["partitions"][0]["watermark"]
+
+
+def test_a_node_that_fires_nothing_says_why_and_is_alive_all_the_same(node: FakeNode) -> None:
+    node.state.why_broken = "the wall clock is 7.2 s ahead of the log's"
+    ready = node.ask("GET", "/readyz")
+    assert (503, "the wall clock is 7.2 s ahead of the log's") == (ready.status_code, ready.json()["reason"])
+    assert 200 == node.ask("GET", "/livez").status_code
+
+
+def test_a_restore_shows_its_progress(node: FakeNode) -> None:
+    node.state.partitions[2] = replace(
+        node.state.partitions[2], ready=False, restore_done=12, restore_total=50
+    )
+    ready = node.ask("GET", "/readyz")
+    assert 503 == ready.status_code
+    assert "partition 2 is being restored: 12 of 50 rows" == ready.json()["reason"]
+    assert (12, 50) == tuple(
+        ready.json()["partitions"][2][name] for name in ("restore_done", "restore_total")
+    )
+
+
+def test_a_node_that_cannot_write_any_more_is_not_ready(node: FakeNode) -> None:
+    node.services.appender.stop()
+    assert 503 == node.ask("GET", "/readyz").status_code
+    assert 503 == node.ask("PUT", "/v1/jobs/default/a", json=HELLO).status_code
+
+
+def figures(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_the_figures_tell_lateness_overdue_pending_idle_queues_and_clocks() -> None:
+    worker = WorkerSnapshot(
+        queue="default",
+        in_flight=3,
+        held=9,
+        started_total=10,
+        lateness_sum_ms=123,
+        lateness_buckets={5: 8, 50: 9},
+        clock_offset_ms=-12,
+    )
+    with fake_node(workers=[worker]) as node:
+        node.state.put_run("default/a@20260101T000000.000Z", "succeeded")
+        node.state.partitions[1] = replace(node.state.partitions[1], overdue=3, dead_letters=2)
+        answer = node.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    found = figures(answer.text)
+    expected = {
+        "tocsin_firing": 1,
+        'tocsin_overdue{partition="1"}': 3,
+        'tocsin_dead_letters{partition="1"}': 2,
+        'tocsin_pending{due="1h",partition="0"}': 3,
+        'tocsin_recent_lateness_seconds{quantile="0.99"}': 0.004,
+        'tocsin_queue_without_worker{queue="default"}': 0,
+        'tocsin_queue_without_worker{queue="functions"}': 1,
+        'tocsin_worker_in_flight{queue="default"}': 3,
+        'tocsin_worker_held{queue="default"}': 9,
+        'tocsin_worker_started_total{queue="default"}': 10,
+        'tocsin_worker_clock_offset_seconds{queue="default"}': -0.012,
+        'tocsin_lateness_seconds_bucket{le="0.05",queue="default"}': 9,
+        'tocsin_lateness_seconds_bucket{le="+Inf",queue="default"}': 10,
+        'tocsin_lateness_seconds_sum{queue="default"}': 0.123,
+        "tocsin_clock_offset_seconds": 0,
+    }
+    assert expected == {name: found.get(name) for name in expected}
+    assert 0.25 <= found['tocsin_watermark_age_seconds{partition="0"}'] < 1
+
+
+def test_every_figure_is_named_after_us_and_labelled_with_bounded_sets(node: FakeNode) -> None:
+    node.put("billing/some-job")
+    node.state.put_run("billing/some-job@20260101T000000.000Z", "failed", error="boom")
+    text = node.ask("GET", "/metrics").text
+    assert {"tocsin"} == {name.partition("_")[0] for name in figures(text)}
+    assert {"partition", "due", "quantile", "queue"} >= set(re.findall(r'[{,](\w+)="', text))
+    assert "some-job" not in text
+
+
+# --- the way in -------------------------------------------------------------------------------------------------------
+
+
+def test_with_a_key_every_request_below_v1_needs_it() -> None:
+    with fake_node(api_key="s3cret") as node:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic s3cret"}):
+            answer = node.ask("GET", "/v1/jobs", headers=headers)
+            assert (401, "urn:tocsin:problem:unauthorized") == (answer.status_code, answer.json()["type"])
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert 401 == node.ask("GET", "/v1/nothing").status_code
+        assert 401 == node.ask("POST", "/v1/jobs:batch").status_code
+        assert 200 == node.ask("GET", "/v1/jobs", headers={"authorization": "Bearer s3cret"}).status_code
+        assert (
+            200
+            == node.ask(
+                "GET", "/v1/jobs", headers={"authorization": "bearer s3cret", "host": "tocsin.example"}
+            ).status_code
+        )
+        for path in ("/livez", "/readyz", "/metrics", "/docs"):
+            assert 200 == node.ask("GET", path).status_code
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8787", "localhost:8787", "[::1]:8787", "tocsin.localhost"])
+def test_without_a_key_a_loopback_name_is_enough(node: FakeNode, host: str) -> None:
+    assert 200 == node.ask("GET", "/v1/jobs", headers={"host": host}).status_code
+    own = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+    assert 404 == node.ask("POST", "/v1/jobs/a/b/trigger", headers=own).status_code
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example:8787"},
+        {"host": "127.0.0.1.evil.example"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+    ids=["rebound name", "lookalike", "foreign page", "opaque page", "foreign fetch"],
+)
+def test_without_a_key_a_web_page_of_another_site_gets_nothing(
+    node: FakeNode, headers: dict[str, str]
+) -> None:
+    node.put("default/a")
+    answer = node.ask("POST", "/v1/jobs/default/a/trigger", headers=headers)
+    assert (403, "urn:tocsin:problem:foreign-origin") == (answer.status_code, answer.json()["type"])
+    assert [] == node.records(NAMES.commands)
+
+
+# --- errors in general ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method, path, status, slug",
+    [
+        ("GET", "/v2/jobs", 404, "not-found"),
+        ("GET", "/v1/jobs/", 404, "not-found"),
+        ("PATCH", "/v1/jobs/a/b", 405, "method-not-allowed"),
+        ("POST", "/livez", 405, "method-not-allowed"),
+    ],
+)
+def test_what_is_not_served_is_a_problem_as_well(
+    node: FakeNode, method: str, path: str, status: int, slug: str
+) -> None:
+    answer = node.ask(method, path)
+    assert (status, "application/problem+json") == (answer.status_code, answer.headers["content-type"])
+    assert f"urn:tocsin:problem:{slug}" == answer.json()["type"]
+    assert status == answer.json()["status"]
+
+
+def test_a_defect_is_a_problem_without_details_and_is_logged(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(key: str) -> None:
+        raise RuntimeError("a secret detail")
+
+    monkeypatch.setattr(node.state, "get_job", broken)
+    answer = node.ask("GET", "/v1/jobs/default/a")
+    assert (500, "urn:tocsin:problem:internal") == (answer.status_code, answer.json()["type"])
+    assert "secret" not in answer.text
+    assert "a secret detail" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error, status, slug, retry_after",
+    [
+        (LogUnavailable("the local queue is full"), 503, "log-unavailable", "1"),
+        (LogFull("no space left"), 503, "log-full", "30"),
+    ],
+)
+def test_a_log_that_refuses_says_when_to_come_back(
+    node: FakeNode,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    status: int,
+    slug: str,
+    retry_after: str,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(node.services.appender._producer, "produce", refuse)
+    answer = node.ask("PUT", "/v1/jobs/default/a", json=HELLO)
+    assert (status, f"urn:tocsin:problem:{slug}", retry_after) == (
+        answer.status_code,
+        answer.json()["type"],
+        answer.headers["retry-after"],
+    )
+
+
+def test_more_than_may_wait_for_the_log_is_answered_with_429(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.api.appender.QUEUED_RECORDS_MAX", 0)
+    monkeypatch.setattr(node.services.appender, "_queued_records", 1)
+    answer = node.ask("PUT", "/v1/jobs/default/a", json=HELLO)
+    assert (429, "urn:tocsin:problem:overloaded", "1") == (
+        answer.status_code,
+        answer.json()["type"],
+        answer.headers["retry-after"],
+    )
+
+
+def test_a_log_that_does_not_answer_in_time_is_said_to_be_undecided() -> None:
+    with fake_node(within_s=0.5) as node:
+        node.log.faults.hold_sends("main")
+        answer = node.ask("PUT", "/v1/jobs/default/a", json=HELLO)
+        node.log.faults.release_sends("main")
+    assert 503 == answer.status_code
+    assert "may yet stand" in answer.json()["detail"]
+
+
+# --- the reference ----------------------------------------------------------------------------------------------------
+
+
+def test_the_root_leads_to_the_reference_which_asks_nobody_for_anything(node: FakeNode) -> None:
+    root = node.ask("GET", "/")
+    assert (307, "/docs") == (root.status_code, root.headers["location"])
+    page = node.ask("GET", "/docs")
+    assert 200 == page.status_code
+    assert "<script" not in page.text
+    assert not re.search(r'(?:src|href)="(?!#|/)', page.text)
+    assert "url(" not in page.text
+    for operation in ("defineJob", "defineJobs", "cancelRun", "redriveDeadLetter", "createQueue"):
+        assert f'id="{operation}"' in page.text
+
+
+def test_every_operation_is_documented_with_examples_of_what_it_takes_and_gives(node: FakeNode) -> None:
+    document = node.ask("GET", "/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    operations = [
+        (method, path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    assert len(operations) >= 20
+    for method, path, operation in operations:
+        assert operation["description"], path
+        contents = [r["content"] for r in operation["responses"].values()]
+        if "requestBody" in operation:
+            contents.append(operation["requestBody"]["content"])
+        for content in contents:
+            for described in content.values():
+                assert "example" in described, (method, path)
+                assert "schema" in described, (method, path)
+
+
+def test_every_reference_of_the_openapi_document_leads_somewhere(node: FakeNode) -> None:
+    text = node.ask("GET", "/openapi.json").text
+    schemas = json.loads(text)["components"]["schemas"]
+    used = set(re.findall(r'"\$ref": ?"#/components/schemas/(\w+)"', text))
+    assert used
+    assert used <= schemas.keys()
+    assert '"#/$defs/' not in text
+
+
+@pytest.mark.parametrize("name", sorted(examples.BODIES))
+def test_an_example_has_the_fields_that_its_schema_names(name: str) -> None:
+    schema_name, example = examples.BODIES[name]
+    schema = openapi.SCHEMAS.get(schema_name)
+    if schema is None:
+        assert "Job" == schema_name
+        return
+    for value in example if isinstance(example, list) else [example]:
+        _fits(value, schema)
+
+
+def _fits(value: Any, schema: dict[str, Any]) -> None:
+    """As much of JSON Schema as ours use."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name in openapi.SCHEMAS:
+            _fits(value, openapi.SCHEMAS[name])
+        return
+    if "anyOf" in schema:
+        if value is not None:
+            _fits(value, schema["anyOf"][0])
+        return
+    types = {
+        "string": str,
+        "integer": int,
+        "boolean": bool,
+        "object": dict,
+        "array": list,
+        "null": type(None),
+    }
+    names = schema.get("type", [])
+    allowed = [types[name] for name in ([names] if isinstance(names, str) else names)]
+    assert not allowed or isinstance(value, tuple(allowed)), (value, schema)
+    assert value in schema.get("enum", [value])
+    if isinstance(value, dict) and "properties" in schema:
+        assert set(schema.get("required", ())) <= value.keys()
+        assert value.keys() <= schema["properties"].keys()
+        for name, item in value.items():
+            _fits(item, schema["properties"][name])
+    if isinstance(value, list):
+        for item in value:
+            _fits(item, schema["items"])
+
+
+def test_answers_have_the_fields_that_their_schemas_name(node: FakeNode) -> None:
+    node.put("billing/a", {**HELLO, "description": "x"})
+    node.state.put_run("billing/a@20260101T000000.000Z", "succeeded")
+    node.state.put_dead("billing/a@20260101T000001.000Z")
+    asked = [
+        ("GET", "/v1/jobs/billing/a", "JobView"),
+        ("GET", "/v1/jobs", "JobList"),
+        ("GET", "/v1/runs", "RunList"),
+        ("GET", "/v1/jobs/billing/a/runs", "RunList"),
+        ("GET", "/v1/dead-letters", "DeadLetterList"),
+        ("GET", "/v1/queues", "QueueList"),
+        ("GET", "/readyz", "Ready"),
+        ("POST", "/v1/jobs/billing/a/trigger", "Triggered"),
+        ("POST", "/v1/jobs/billing/a/trigger?wait=applied", "Triggered"),
+        ("POST", "/v1/jobs/billing/a/pause?wait=applied", "CommandApplied"),
+        ("POST", "/v1/dead-letters/billing/a@20260101T000001.000Z/redrive?wait=applied", "RunCommand"),
+        ("DELETE", "/v1/jobs/billing/a?wait=applied", "Written"),
+        ("GET", "/v1/jobs/billing/a", "Problem"),
+    ]
+    for method, path, schema in asked:
+        _fits(node.ask(method, path).json(), openapi.SCHEMAS[schema])
+
+
+def test_the_schema_of_a_job_is_published_for_editors(node: FakeNode) -> None:
+    answer = node.ask("GET", "/v1/schema/job.json")
+    assert "application/schema+json" == answer.headers["content-type"]
+    assert "target" in answer.json()["properties"]
+
+
+# --- preview ----------------------------------------------------------------------------------------------------------
+
+
+def preview(node: FakeNode, **body: Any) -> dict[str, Any]:
+    answer = node.ask("POST", "/v1/jobs:preview", json={"after": "2026-03-27T12:00:00Z", **body})
+    assert 200 == answer.status_code, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_preview_shows_the_next_instants_as_the_clocks_of_the_zone_do(node: FakeNode) -> None:
+    found = preview(node, schedule={"cron": "30 2 * * *", "timezone": "Europe/Berlin"}, count=3)
+    assert [
+        ("2026-03-28T01:30:00.000Z", "2026-03-28T02:30:00+01:00"),
+        ("2026-03-29T01:00:00.000Z", "2026-03-29T03:00:00+02:00"),
+        ("2026-03-30T00:30:00.000Z", "2026-03-30T02:30:00+02:00"),
+    ] == [(each["nominal"], each["local"]) for each in found["next"]]
+    assert "Europe/Berlin" in found["reading"]
+    assert any("2026-03-29" in warning for warning in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    "schedule, kind, reading, first",
+    [
+        ({"every": "90s"}, "every", "every 1m30s, at a fixed rate", "2026-03-27T12:01:30.000Z"),
+        ({"delay": "30s"}, "delay", "once, 30s after it is defined", "2026-03-27T12:00:30.000Z"),
+        (
+            {"at": "2026-12-01T09:00:00Z"},
+            "at",
+            "once, at 2026-12-01T09:00:00.000Z",
+            "2026-12-01T09:00:00.000Z",
+        ),
+        ({}, "manual", "only when it is triggered", None),
+    ],
+)
+def test_a_preview_knows_every_kind_of_schedule(
+    node: FakeNode, schedule: dict[str, Any], kind: str, reading: str, first: str | None
+) -> None:
+    found = preview(node, schedule=schedule, count=1)
+    assert (kind, reading) == (found["kind"], found["reading"])
+    assert ([] if first is None else [first]) == [each["nominal"] for each in found["next"]]
+
+
+def test_a_preview_of_a_document_shows_the_due_instants_of_that_job(node: FakeNode) -> None:
+    document = {"id": "a", **HELLO, "schedule": {"cron": "0 0 * * *", "spread": "10m"}}
+    [one] = preview(node, document=document, count=1)["next"]
+    [other] = preview(node, document={**document, "id": "b"}, count=1)["next"]
+    assert one["nominal"] == other["nominal"]
+    assert one["nominal"] <= one["due"] < "2026-03-28T00:10:00.000Z"
+    assert one["due"] != other["due"]
+
+
+@pytest.mark.parametrize(
+    "body, field",
+    [
+        ({}, "schedule"),
+        ({"schedule": {}, "document": {}}, "document"),
+        ({"schedule": {"cron": "75 * * * *"}}, "schedule.cron[0]"),
+        ({"schedule": {"cron": "* * * * *"}, "count": 0}, "count"),
+        ({"schedule": {"cron": "* * * * *"}, "after": "now"}, "after"),
+    ],
+)
+def test_a_preview_of_nothing_sensible_names_the_field(
+    node: FakeNode, body: dict[str, Any], field: str
+) -> None:
+    answer = node.ask("POST", "/v1/jobs:preview", json=body)
+    assert (422, [field]) == (answer.status_code, [e["field"] for e in answer.json()["errors"]])

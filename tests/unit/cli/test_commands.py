@@ -1,0 +1,338 @@
+"""The other commands, each as a process of its own against a node that listens."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.api.fakes import HELLO, NAMES
+from tests.unit.cli.conftest import LIMIT_S, Served, environment, spawned, tocsin
+from tocsin.cli.app import COMMANDS
+
+RUN = "default/a@20260101T000000.000Z"
+
+
+@pytest.fixture
+def job(served: Served) -> Served:
+    served.node.put("default/a", {**HELLO, "labels": {"team": "x"}})
+    return served
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_listed_in_lines_of_80_columns(job: Served) -> None:
+    job.node.put(
+        "billing/send-invoices",
+        {**HELLO, "schedule": {"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin"}},
+    )
+    done = job.run("jobs", "list")
+    assert 0 == done.code
+    header, *rows = done.out.splitlines()
+    assert ["JOB", "STATE", "SCHEDULE", "NEXT", "LAST"] == header.split()
+    assert ["billing/send-invoices", "default/a"] == [row.split()[0] for row in rows]
+    assert "2026-01-01T00:00:05Z" in rows[1]
+
+
+def test_jobs_are_listed_by_label_and_page_after_page(job: Served) -> None:
+    job.node.put("default/b")
+    assert ["default/a"] == [
+        j["key"] for j in job.run("jobs", "list", "-l", "team=x", "--json").json["items"]
+    ]
+    limited = job.run("jobs", "list", "--limit", "1")
+    assert 2 == len(limited.out.splitlines())
+    assert "--limit" in limited.err
+    assert "no jobs\n" == job.run("jobs", "list", "-n", "nowhere").out
+
+
+def test_a_job_is_printed_so_that_it_can_be_applied_again(job: Served) -> None:
+    shown = job.run("jobs", "get", "a")
+    assert "# revision 1, active" in shown.out
+    again = job.spawned("jobs", "apply", "-f", "-", stdin=shown.out)
+    assert (0, "unchanged default/a\n") == (again.code, again.out)
+    assert "max_attempts" in job.run("jobs", "get", "a", "--full").out
+    assert "default/a" == job.run("jobs", "get", "default/a", "--json").json["key"]
+
+
+def test_a_trigger_pause_resume_skip_and_delete_say_what_they_did(job: Served) -> None:
+    lines = [
+        job.run("jobs", "trigger", "a", "--id", "t1", "--body", '{"n": 1}', "--reason", "by hand"),
+        job.run("jobs", "trigger", "a", "--id", "t1"),
+        job.run("jobs", "pause", "a", "--reason", "holiday", "--until", "2026-02-01T00:00:00Z"),
+        job.run("jobs", "pause", "a", "--reason", "holiday", "--until", "2026-02-01T00:00:00Z"),
+        job.run("jobs", "resume", "a"),
+        job.run("jobs", "skip-next", "a", "2"),
+        job.run("jobs", "delete", "a"),
+    ]
+    assert [0] * 7 == [done.code for done in lines], [done.err for done in lines]
+    assert [
+        "triggered default/a!t.t1",
+        "already triggered default/a!t.t1",
+        "paused default/a",
+        "unchanged default/a",
+        "resumed default/a",
+        "will skip 2 of default/a",
+        "deleted default/a",
+    ] == [done.out.strip() for done in lines]
+    first = job.node.records(NAMES.commands)[0]
+    assert ("cli:anna", "by hand", b'{"n":1}') == (first.actor, first.reason, first.body)
+
+
+def test_without_waiting_a_command_returns_when_the_log_has_it(job: Served) -> None:
+    job.node.state.stuck = True
+    done = job.run("jobs", "pause", "a", "--no-wait", "--json")
+    assert (0, "acknowledged") == (done.code, done.json["result"])
+
+
+def test_what_does_not_exist_is_exit_code_2_and_named(job: Served) -> None:
+    for arguments in (
+        ("jobs", "get", "nobody"),
+        ("jobs", "trigger", "nobody"),
+        ("runs", "get", "default/nobody@20260101T000000.000Z"),
+        ("dead-letters", "redrive", "default/nobody@20260101T000000.000Z"),
+    ):
+        done = job.run(*arguments)
+        assert (2, "") == (done.code, done.out)
+        assert "default/nobody" in done.err
+
+
+def test_a_problem_is_printed_field_by_field_and_as_json_when_asked(job: Served) -> None:
+    done = job.run("jobs", "pause", "a", "--until", "tomorrow")
+    assert 2 == done.code
+    assert done.err.startswith("until: ")
+    as_json = job.run("jobs", "pause", "a", "--until", "tomorrow", "--json")
+    assert ("urn:tocsin:problem:invalid-request", "until") == (
+        as_json.json["error"]["type"],
+        as_json.json["error"]["errors"][0]["field"],
+    )
+
+
+# --- runs and dead letters --------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_shown_and_cancelled(job: Served) -> None:
+    job.node.state.put_run(RUN, "succeeded")
+    job.node.state.put_run("default/a!t.x", "running")
+    listed = job.run("runs", "list")
+    assert ["default/a!t.x", "running", "1", "4", "ms"] == listed.out.splitlines()[1].split()
+    assert [RUN] == [
+        r["run_id"] for r in job.run("runs", "list", "a", "--status", "succeeded", "--json").json["items"]
+    ]
+    shown = job.run("runs", "get", RUN)
+    assert (
+        "attempt 1: succeeded, HTTP 200, started 2026-01-01T00:00:00.004Z, 4 ms late, on worker-1"
+        in shown.out
+    )
+    assert "cancelled default/a!t.x\n" == job.run("runs", "cancel", "default/a!t.x").out
+    ended = job.run("runs", "cancel", RUN)
+    assert 2 == ended.code
+    assert "succeeded" in ended.err
+    assert "no runs\n" == job.run("runs", "list", "-n", "nowhere").out
+
+
+@contextmanager
+def started(*arguments: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tocsin.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(more),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_tail_prints_each_change_of_a_run_once(job: Served) -> None:
+    job.node.state.put_run(RUN, "running")
+    with started("runs", "tail", "--interval", "0.1", TOCSIN_URL=job.url) as tail:
+        assert "running" in line_of(tail)
+        job.node.state.put_run(RUN, "failed", error="the endpoint answered 503")
+        failed = line_of(tail)
+        assert "failed" in failed
+        assert "the endpoint answered 503" in failed
+        job.node.state.put_run("default/a!t.y", "succeeded")
+        assert "default/a!t.y" in line_of(tail)
+        tail.send_signal(signal.SIGINT)
+        assert 130 == tail.wait(LIMIT_S)
+
+
+def test_tail_prints_json_lines_when_asked(job: Served) -> None:
+    job.node.state.put_run(RUN, "succeeded")
+    with started("runs", "tail", "a", "--json", TOCSIN_URL=job.url) as tail:
+        assert RUN == json.loads(line_of(tail))["run_id"]
+
+
+def test_dead_letters_are_listed_and_run_again(job: Served) -> None:
+    runs = [f"default/a@20260101T00000{second}.000Z" for second in range(3)]
+    for run in runs:
+        job.node.state.put_dead(run)
+    listed = job.run("dead-letters", "list")
+    assert [(run, "1", "the endpoint answered 503") for run in runs] == [
+        tuple(line.split(maxsplit=2)) for line in listed.out.splitlines()[1:]
+    ]
+    assert f"redriven {runs[0]}\n" == job.run("dead-letters", "redrive", runs[0], "--reason", "mended").out
+    foreseen = job.run("dead-letters", "redrive", "--all", "--dry-run")
+    assert [f"would redrive {run}" for run in runs[1:]] == foreseen.out.splitlines()[:2]
+    done = job.run("dead-letters", "redrive", "--all", "-n", "default")
+    assert "2 dead letters" in done.out
+    job.node.state.catch_up()
+    assert "no dead letters\n" == job.run("dead-letters", "list").out
+    assert 2 == job.run("dead-letters", "redrive").code
+    assert 2 == job.run("dead-letters", "redrive", runs[0], "--all").code
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def test_queues_are_created_once_and_listed(served: Served) -> None:
+    assert "created queue reports\n" == served.run("queues", "create", "reports").out
+    assert "unchanged queue reports\n" == served.run("queues", "create", "reports").out
+    assert 2 == served.run("queues", "create", "reports", "--kind", "function").code
+    listed = served.run("queues", "list")
+    assert ["reports", "http", "4", "0"] == listed.out.splitlines()[-1].split()
+    assert 3 == len(served.run("queues", "list", "--json").json["items"])
+
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("jobs", "list"), ("runs", "list"), ("runs", "tail"), ("queues", "list"), ("dead-letters", "list")],
+)
+def test_without_a_node_every_command_says_so_and_exits_with_1(arguments: tuple[str, ...]) -> None:
+    done = tocsin(*arguments, TOCSIN_URL="http://127.0.0.1:1")
+    assert (1, "") == (done.code, done.out)
+    assert "http://127.0.0.1:1" in done.err
+    assert "tocsin up" in done.err
+    assert "error" in tocsin(*arguments, "--json", TOCSIN_URL="http://127.0.0.1:1").json
+
+
+def test_the_key_comes_from_the_environment_and_a_missing_one_is_explained(guarded: Served) -> None:
+    refused = guarded.run("jobs", "list")
+    assert 1 == refused.code
+    assert "TOCSIN_API_KEY" in refused.err
+    taken = guarded.run("jobs", "list", TOCSIN_API_KEY="s3cret")
+    assert (0, "no jobs\n") == (taken.code, taken.out)
+
+
+def test_the_url_option_wins_over_the_environment(served: Served) -> None:
+    assert 0 == tocsin("jobs", "list", "--url", served.url + "/", TOCSIN_URL="http://127.0.0.1:1").code
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://", "ftp://127.0.0.1"])
+def test_a_url_that_is_none_is_a_matter_of_the_input(url: str) -> None:
+    done = tocsin("jobs", "list", "--url", url)
+    assert 2 == done.code
+    assert "Traceback" not in done.err
+
+
+def test_something_else_at_the_address_is_recognised(receiver: str) -> None:
+    done = tocsin("jobs", "list", "--url", receiver)
+    assert 1 == done.code
+    assert "is this the right address" in done.err
+
+
+# --- sink -------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sink(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    with started("sink", "--port", "0", *arguments) as process:
+        stream = process.stderr if "--json" in arguments else process.stdout
+        assert stream is not None
+        yield stream.readline().split()[2], process
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    with sink() as (url, _):
+        yield url
+
+
+HEADERS = {
+    "webhook-id": RUN,
+    "Tocsin-Attempt": "2",
+    "Tocsin-Dispatch": "3",
+    "Tocsin-Due": "2026-01-01T00:00:00.000Z",
+}
+
+
+def test_the_sink_fails_as_often_as_its_address_says() -> None:
+    with sink() as (url, process):
+        codes = [
+            httpx.request(method, f"{url}{path}", headers={"Tocsin-Attempt": attempt}).status_code
+            for method, path, attempt in [
+                ("POST", "/ok", "1"),
+                ("POST", "/fail", "9"),
+                ("POST", "/fail/2", "1"),
+                ("PUT", "/fail/2", "2"),
+                ("POST", "/fail/2", "3"),
+                ("GET", "/anything/else", "1"),
+            ]
+        ]
+        assert [200, 503, 503, 503, 200, 200] == codes
+        httpx.post(f"{url}/ok", headers=HEADERS)
+        lines = [line_of(process) for _ in range(7)]
+        assert lines[6].startswith(f"200  {RUN}  attempt 2  +")
+
+
+def test_the_sink_prints_what_arrives_as_json_and_sums_up_when_it_ends() -> None:
+    with sink("--json") as (url, process):
+        httpx.post(f"{url}/fail/1", headers=HEADERS)
+        httpx.post(f"{url}/fail/1", headers=HEADERS)
+        seen: list[dict[str, Any]] = [json.loads(line_of(process)) for _ in range(2)]
+        assert {(RUN, 2, 1_767_225_600_000, 3, 200)} == {
+            (s["run_id"], s["attempt"], s["due_ms"], s["dispatch"], s["status"]) for s in seen
+        }
+        assert all(s["lateness_ms"] == s["received_ms"] - s["due_ms"] for s in seen)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=LIMIT_S)
+        assert 0 == process.returncode
+        assert "2 requests, 1 of them again; lateness p50" in err
+
+
+def test_a_port_that_is_taken_is_explained(receiver: str) -> None:
+    done = spawned("sink", "--port", receiver.rpartition(":")[2])
+    assert 1 == done.code
+    assert "--port" in done.err
+
+
+def test_a_delay_needs_a_unit_that_is_one() -> None:
+    done = tocsin("sink", "--delay", "soon")
+    assert 2 == done.code
+    assert done.err.startswith("--delay: ")
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command_without_importing_any() -> None:
+    code = "import sys; from tocsin.cli.app import run; sys.argv = ['tocsin', '--help']\ntry: run()\nexcept SystemExit: pass\n"
+    code += "print(sorted({name.split('.')[0] for name in sys.modules} & {'httpx', 'aiohttp', 'yaml', 'fastapi', 'uvicorn'}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment({})
+    )
+    assert done.stdout.endswith("[]\n")
+    for name in COMMANDS:
+        assert name in done.stdout
+
+
+def test_what_is_no_command_is_a_matter_of_usage() -> None:
+    for arguments in (("nonsense",), ("jobs", "nonsense"), ("jobs", "get"), ("jobs", "list", "--limit", "0")):
+        assert 2 == tocsin(*arguments).code
