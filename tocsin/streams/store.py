@@ -30,9 +30,10 @@ from tocsin.streams.rocks import (
     UnknownLayout,
     wipe,
 )
+from tocsin.streams.row_table import RowChangedInPlace
 from tocsin.streams.timer_index import DuePass
 from tocsin.streams.timers import RANGES, TIMED, Timer, TimerRange, end_of, first_of, timers_of
-from tocsin.streams.view import RowChangedInPlace, View
+from tocsin.streams.view import View
 
 __all__ = [
     "DuePass",

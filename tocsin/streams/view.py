@@ -5,11 +5,11 @@ anything that the log does not; what it lacks after a crash in between, it gets 
 """
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from rocksdict import WriteBatch
 
-from tocsin.schemas.codec import decode_row, encode, encode_row
+from tocsin.schemas.codec import encode
 from tocsin.schemas.job import JobKey
 from tocsin.schemas.records import RunEvent
 from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, PendingRow, RunRow
@@ -32,156 +32,18 @@ from tocsin.streams.families import (
     run_key,
     state_key,
 )
-from tocsin.streams.meta import Position, counts_as_one
-from tocsin.streams.rocks import Getter, StoreClosed
+from tocsin.streams.meta import Position
+from tocsin.streams.rocks import StoreClosed
 from tocsin.streams.row_cache import RowBudget, RowCache
+from tocsin.streams.row_table import RowTable
 from tocsin.streams.timer_index import Delta, DuePass, TimerIndex
-from tocsin.streams.timers import TIMED, TimerRange, timers_of
+from tocsin.streams.timers import TimerRange
 
 if TYPE_CHECKING:
     from tocsin.streams.store import PartitionStore
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Row)
-
-
-class RowChangedInPlace(AssertionError):
-    """A row that the view had handed out or taken over was changed without being put. Copy it, change the copy, put it."""
-
-
-class _Change(Generic[R]):
-    """One row that was put or deleted since the last commit."""
-
-    __slots__ = ("base", "encoded", "key", "row", "timers", "unsettled")
-
-    def __init__(self, key: bytes, base: R | None, timers: tuple[bytes, ...]) -> None:
-        self.key = key
-        self.base = base
-        """As committed."""
-        self.row: R | None = base
-        self.timers = timers
-        """Those that the index knows of."""
-        self.unsettled = False
-        self.encoded: bytes | None = None
-
-    def settle(self, family: Family, index: TimerIndex) -> None:
-        self.unsettled = False
-        after = tuple(timer.encode() for timer in timers_of(family, self.key, self.row))
-        if after != self.timers:
-            index.change(self.timers, after)
-            self.timers = after
-
-
-class _Table(Generic[K, R]):
-    """The rows of one family: changed ones, then cached ones, then stored ones."""
-
-    def __init__(
-        self,
-        family: Family,
-        row_class: type[R],
-        read: Getter,
-        key_of: Callable[[K], bytes],
-        cache: RowCache[K, R],
-        check: bool,
-    ) -> None:
-        self.family = family
-        self.changed: dict[K, _Change[R]] = {}
-        self.unsettled: list[_Change[R]] = []
-        self.version = 0
-        self.cache = cache
-        self.read = read
-        self._row_class = row_class
-        self._key_of = key_of
-        self._timed = family in TIMED
-        self.lent: list[tuple[R, bytes]] | None = [] if check else None
-        """With `check`: rows that are not the caller's to change, and how they looked."""
-
-    def get(self, key: K) -> R | None:
-        change = self.changed.get(key)
-        if change is not None:
-            return change.row
-        row = self.cache.get(key)
-        if row is None:
-            row = self._stored(key)
-        if self.lent is not None and row is not None:
-            self.lent.append((row, encode_row(row)))
-        return row
-
-    def put(self, key: K, row: R | None) -> None:
-        """None deletes."""
-        change = self.changed.get(key)
-        if change is None:
-            base = self.cache.get(key) or self._stored(key)
-            if base is row:
-                if row is None:
-                    return
-                raise RowChangedInPlace(
-                    f"{self.family.name} {key}: put a copy, not the row that get() returned"
-                )
-            stored = self._key_of(key)
-            timers = tuple(timer.encode() for timer in timers_of(self.family, stored, base))
-            change = self.changed[key] = _Change(stored, base, timers)
-        self.version += 1
-        change.row = row
-        change.encoded = None
-        if self._timed and not change.unsettled:
-            change.unsettled = True
-            self.unsettled.append(change)
-        if self.lent is not None and row is not None:
-            self.lent.append((row, encode_row(row)))
-
-    def settle(self, index: TimerIndex) -> None:
-        for change in self.unsettled:
-            change.settle(self.family, index)
-        self.unsettled.clear()
-
-    def changes(self, out: list[tuple[bytes, bytes | None]]) -> None:
-        letter = self.family.letter
-        for change in self.changed.values():
-            row = change.row
-            if row is None:
-                if change.base is not None:
-                    out.append((letter + change.key, None))
-            elif row != change.base:
-                change.encoded = encode_row(row)
-                out.append((letter + change.key, change.encoded))
-
-    def write(self, batch: WriteBatch, handle: object) -> int:
-        """Put into the batch what changes() has listed; returns by how many the counted rows have grown."""
-        grown = 0
-        for change in self.changed.values():
-            if change.encoded is not None:
-                batch.put(change.key, change.encoded, handle)  # type: ignore[arg-type]
-            elif change.row is None and change.base is not None:
-                batch.delete(change.key, handle)  # type: ignore[arg-type]
-            grown += counts_as_one(change.row) - counts_as_one(change.base)
-        return grown
-
-    def committed(self) -> None:
-        cache = self.cache
-        for key, change in self.changed.items():
-            if change.row is None:
-                cache.drop(key)
-            elif change.encoded is not None:
-                cache.put(key, change.row, len(change.encoded))
-        self.forget()
-
-    def forget(self) -> None:
-        self.changed = {}
-        self.unsettled = []
-        if self.lent is not None:
-            lent, self.lent = self.lent, []
-            for row, looked in lent:
-                if encode_row(row) != looked:
-                    raise RowChangedInPlace(f"{self.family.name}: {row} was changed without being put")
-
-    def _stored(self, key: K) -> R | None:
-        data = self.read(self._key_of(key))
-        if data is None:
-            return None
-        row = decode_row(self._row_class, data)
-        self.cache.put(key, row, len(data))
-        return row
 
 
 class View:
@@ -201,22 +63,22 @@ class View:
         environment = store.database.environment
         budget = RowBudget(lambda: environment.row_cache_share)
 
-        def table(family: Family, row_class: type[R], key_of: Callable[[K], bytes]) -> _Table[K, R]:
+        def table(family: Family, row_class: type[R], key_of: Callable[[K], bytes]) -> RowTable[K, R]:
             read = store.database.getter(family.name)
             cache: RowCache[K, R] = budget.cache()
-            return _Table(family, row_class, read, key_of, cache, check)
+            return RowTable(family, row_class, read, key_of, cache, check)
 
         self._jobs = table(STATE, JobRow, state_key)
-        self._definitions: _Table[tuple[JobKey, int], DefinitionRow] = table(
+        self._definitions: RowTable[tuple[JobKey, int], DefinitionRow] = table(
             DEFINITIONS, DefinitionRow, lambda at: definition_key(*at)
         )
-        self._runs: _Table[tuple[JobKey, int], RunRow] = table(RUNS, RunRow, lambda at: run_key(*at))
-        self._dead: _Table[tuple[JobKey, int], DeadRow] = table(DEAD, DeadRow, lambda at: run_key(*at))
-        self._pending: _Table[tuple[PendingKind, JobKey, str], PendingRow] = table(
+        self._runs: RowTable[tuple[JobKey, int], RunRow] = table(RUNS, RunRow, lambda at: run_key(*at))
+        self._dead: RowTable[tuple[JobKey, int], DeadRow] = table(DEAD, DeadRow, lambda at: run_key(*at))
+        self._pending: RowTable[tuple[PendingKind, JobKey, str], PendingRow] = table(
             PENDING, PendingRow, lambda at: pending_key(*at)
         )
         self._tables = cast(
-            "tuple[_Table[Hashable, JobRow], ...]",
+            "tuple[RowTable[Hashable, JobRow], ...]",
             (self._definitions, self._jobs, self._runs, self._dead, self._pending),
         )
         self._history: dict[bytes, bytes] = {}
@@ -358,9 +220,7 @@ class View:
         self._index.end_pass()
         self._index = cast(TimerIndex, _Closed())
         for table in self._tables:
-            table.read = _closed
-            table.cache.clear()
-            table.changed = {}
+            table.close()
 
     def _write_timers(self, batch: WriteBatch, delta: Delta) -> None:
         handle = self._open().database.handles[TIMERS]
@@ -384,10 +244,6 @@ class View:
         if self._store is None:
             raise StoreClosed("this partition's store was closed")
         return self._store
-
-
-def _closed(_key: bytes) -> bytes | None:
-    raise StoreClosed("this partition's store was closed")
 
 
 class _Closed:
