@@ -95,7 +95,7 @@ def _sniffed(source: str, data: bytes) -> Iterator[Document]:
 
 def _json(source: str, data: bytes) -> Iterator[Document]:
     try:
-        value = json.loads(data, object_pairs_hook=_once)
+        value = _DECODER.decode(data.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise BadDocument(f"{source}:{error.lineno}: {error.msg} (column {error.colno})") from None
     except (ValueError, RecursionError) as error:
@@ -108,7 +108,7 @@ def _ndjson(source: str, lines: Iterable[bytes]) -> Iterator[Document]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield Document(source, number, json.loads(line, object_pairs_hook=_once))
+                yield Document(source, number, _DECODER.decode(line.decode()))
             except json.JSONDecodeError as error:
                 raise BadDocument(f"{source}:{number}: {error.msg} (column {error.colno})") from None
             except (ValueError, RecursionError) as error:
@@ -122,6 +122,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} is given twice")
     return made
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def _yaml(source: str, data: bytes) -> Iterator[Document]:
