@@ -26,7 +26,7 @@ from tocsin.api.requests import (
     read_json,
     read_object,
 )
-from tocsin.api.writes import outcome_of
+from tocsin.api.writes import outcome_of, require_all
 from tocsin.clock import new_id
 from tocsin.log.port import Delivery
 from tocsin.schedules.errors import ScheduleError
@@ -188,6 +188,7 @@ def list_jobs(
     limit: Limit = 100,
 ) -> JSONResponse:
     """Jobs in the order of their keys. A page may be short, even empty, and still have a cursor: go on with it."""
+    require_all(api.services.queries)
     where = JobFilter(
         namespace=namespace, id_prefix=id_prefix, labels=_labels(label), state=state, failing=failing
     )

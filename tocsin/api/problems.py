@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tocsin.api.appender import AppenderFull
@@ -127,6 +128,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(LogError, _on_log_error)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_bug)
 
 
@@ -185,6 +187,11 @@ async def _on_http(request: Request, error: Exception) -> Response:
             problem = ApiProblem("internal", str(error.detail))
     problem.headers = headers
     return problem_response(problem)
+
+
+async def _on_disconnect(_: Request, error: Exception) -> Response:  # noqa: ARG001
+    """The client went away while it sent its body. Nobody reads this; without it a defect would be logged."""
+    return problem_response(ApiProblem("invalid-request", "The body ended early."))
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -21,6 +21,7 @@ from tocsin.api.requests import (
     actor_of,
     read_object,
 )
+from tocsin.api.writes import require_all
 from tocsin.log.port import Delivery
 from tocsin.schemas.records import CancelRun, Redrive, RunEvent
 from tocsin.streams.ids import job_key_of
@@ -121,6 +122,7 @@ def list_dead_letters(
     api: Api, namespace: OneNamespace = "", cursor: Cursor = "", limit: Limit = 100
 ) -> JSONResponse:
     """Runs whose attempts are exhausted or that failed for good, and that nobody has run again."""
+    require_all(api.services.queries)
     try:
         found = api.services.queries.dead_letters(namespace=namespace, cursor=cursor, limit=limit)
     except ValueError as error:
@@ -176,11 +178,15 @@ async def redrive_many(api: Api, request: Request) -> JSONResponse:
     if not 1 <= limit <= REDRIVE_MAX:
         raise invalid("limit", "range", f"1 to {REDRIVE_MAX}", str(limit))
     try:
-        found = api.services.queries.dead_letters(
-            namespace=fields.get("namespace", ""), cursor=fields.get("cursor", ""), limit=limit
+        found = await asyncio.to_thread(
+            api.services.queries.dead_letters,
+            namespace=fields.get("namespace", ""),
+            cursor=fields.get("cursor", ""),
+            limit=limit,
         )
     except ValueError as error:
         raise invalid("cursor", "cursor", str(error) or "this is no cursor of a page before") from None
+    require_all(api.services.queries)
     run_ids = [letter.run.run_id for letter in found.items]
     dry_run = fields.get("dry_run", False)
     if not dry_run:

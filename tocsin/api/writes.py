@@ -19,7 +19,7 @@ from tocsin.log.port import Delivery
 from tocsin.schemas.codec import encode
 from tocsin.schemas.job import Job, JobKey
 from tocsin.schemas.records import Command, JobDefinition
-from tocsin.streams.queries import JobView
+from tocsin.streams.queries import JobView, Queries
 
 SETTLED_WITHIN_S: Final = 5.0
 """How long a read for something unknown waits for the API's own last write to that partition."""
@@ -99,9 +99,8 @@ class Writes:
         done, _ = await asyncio.wait(
             {wrapped}, timeout=self._services.applied_within_s if within_s is None else within_s
         )
-        if done:
-            wrapped.result()
-        return bool(done)
+        # An error is the processor's end: the record stands on the log, and whoever comes next will apply it.
+        return bool(done) and wrapped.exception() is None
 
     async def find_job(self, key: str) -> JobView | None:
         return await self._find(lambda: self._services.queries.get_job(JobKey(key)), self._names.jobs, key)
@@ -117,7 +116,23 @@ class Writes:
             offset = self._highest.get((topic, partition))
             if offset is not None and await self.applied(topic, partition, offset, SETTLED_WITHIN_S):
                 found = get()
+        if found is None:
+            require_all(self._services.queries)
         return found
+
+
+def require_all(queries: Queries) -> None:
+    """Refuse to answer from a part of the state: what is being restored would look as if it did not exist."""
+    if not queries.broken():
+        return
+    missing = [each.partition for each in queries.health() if not each.ready]
+    if missing:
+        raise ApiProblem(
+            "not-ready",
+            f"{len(missing)} partitions are being restored, so the answer would not be complete; /readyz shows the "
+            "progress.",
+            headers={"Retry-After": "2"},
+        )
 
 
 def highest_offsets(deliveries: Sequence[Delivery]) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +100,35 @@ def test_a_restore_shows_its_progress(node: FakeNode) -> None:
     assert (12, 50) == tuple(
         ready.json()["partitions"][2][name] for name in ("restore_done", "restore_total")
     )
+
+
+def test_what_is_being_restored_is_not_said_to_be_missing(node: FakeNode) -> None:
+    node.state.why_broken = "restoring: 1 of 4 partitions are not ready yet"
+    node.state.partitions[2] = replace(node.state.partitions[2], ready=False)
+    for path in ("/v1/jobs", "/v1/jobs/default/a", "/v1/runs/default/a!t.x", "/v1/dead-letters"):
+        answer = node.ask("GET", path)
+        assert (503, "urn:tocsin:problem:not-ready") == (answer.status_code, answer.json()["type"]), path
+        assert "2" == answer.headers["retry-after"]
+    assert 202 == node.ask("PUT", "/v1/jobs/default/a", json=HELLO).status_code
+
+
+def test_a_clock_that_is_held_does_not_hide_what_is_known(node: FakeNode) -> None:
+    node.state.why_broken = "the wall clock stepped by 7 s"
+    assert 200 == node.ask("GET", "/v1/jobs").status_code
+    assert 404 == node.ask("GET", "/v1/jobs/default/a").status_code
+
+
+def test_a_processor_that_ends_while_somebody_waits_leaves_the_write_acknowledged(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(topic: str, partition: int, offset: int) -> "Future[None]":
+        future: Future[None] = Future()
+        future.set_exception(RuntimeError("fenced"))
+        return future
+
+    monkeypatch.setattr(node.state, "applied", failed)
+    answer = node.put("default/a")
+    assert (202, "acknowledged") == (answer.status_code, answer.json()["result"])
 
 
 def test_a_node_that_cannot_write_any_more_is_not_ready(node: FakeNode) -> None:
