@@ -44,7 +44,7 @@ def create_app(services: ApiServices) -> FastAPI:
     app.state.batches = batch.new_limit()
     problems.install(app)
     app.add_middleware(Gate, api_key=services.api_key)
-    for router in (batch.router, preview.router, jobs.router, runs.router, queues.router, health.router):
+    for router in (jobs.router, batch.router, preview.router, runs.router, queues.router, health.router):
         app.include_router(router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(openapi.document(app)), include_in_schema=False)
     app.add_api_route(

@@ -54,7 +54,12 @@ class NdjsonResponse(Response):
 @router.post(
     "/jobs:batch",
     response_class=NdjsonResponse,
-    **operation("defineJobs", body="batch", done="batch_results", failed={422: "batch_results"}),
+    **operation(
+        "defineJobs",
+        body="batch",
+        done="batch_results",
+        failed={422: ("With partial=false: nothing was written.", "batch_refused")},
+    ),
 )
 async def define_jobs(
     api: Api,

@@ -186,6 +186,13 @@ BODIES: Final[dict[str, tuple[str, Any]]] = {
             {"key": "default/sweep", "result": "invalid", "errors": [_INVALID]},
         ],
     ),
+    "batch_refused": (
+        "BatchResult",
+        [
+            {"key": "billing/send-invoices", "result": "skipped", "errors": []},
+            {"key": "default/sweep", "result": "invalid", "errors": [_INVALID]},
+        ],
+    ),
     "written": ("Written", _WRITTEN),
     "defined": (
         "Defined",

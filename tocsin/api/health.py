@@ -23,7 +23,9 @@ async def livez() -> JSONResponse:
     return JSONResponse({"status": "alive"})
 
 
-@router.get("/readyz", **operation("readyz", done="ready", failed={503: "not_ready"}))
+@router.get(
+    "/readyz", **operation("readyz", done="ready", failed={503: ("It does not, and why.", "not_ready")})
+)
 async def readyz(api: Api) -> JSONResponse:
     """Whether the node accepts writes and fires; else 503, with the reason, and each partition's progress."""
     health = await asyncio.to_thread(api.services.queries.health)

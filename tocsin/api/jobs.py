@@ -143,10 +143,10 @@ async def get_job(
     full: Annotated[bool, Query(description="The definition with every default written out.")] = False,
 ) -> JSONResponse:
     """A job as it stands: its definition, what comes next, how the last run went."""
-    return JSONResponse(views.job(await _known(api, f"{namespace}/{job_id}"), full=full))
+    return JSONResponse(views.job(await known_job(api, f"{namespace}/{job_id}"), full=full))
 
 
-async def _known(api: Context, key: str) -> JobView:
+async def known_job(api: Context, key: str) -> JobView:
     view = await api.writes.find_job(key)
     if view is None:
         raise ApiProblem("unknown-job", f"No job {key} is defined.")
@@ -163,7 +163,7 @@ async def delete_job(
 ) -> JSONResponse:
     """Delete a job. What is scheduled is withdrawn; a run that has begun ends by itself, without a retry."""
     key = f"{namespace}/{job_id}"
-    await _known(api, key)
+    await known_job(api, key)
     delivery = await api.writes.define(
         JobDefinition(namespace=namespace, id=job_id, deleted=True, actor=actor_of(request), source="api")
     )
@@ -213,25 +213,6 @@ def _labels(given: list[str]) -> dict[str, str]:
     return labels
 
 
-@router.get("/jobs/{namespace}/{id}/runs", **operation("runsOfJob", done="run_list"), tags=["runs"])
-async def runs_of_job(
-    api: Api,
-    namespace: Namespace,
-    job_id: JobId,
-    cursor: Cursor = "",
-    limit: Limit = 50,
-) -> JSONResponse:
-    """The runs of a job, newest first: those that are open, and the last that ended (older ones are on the log)."""
-    view = await _known(api, f"{namespace}/{job_id}")
-    try:
-        found = api.services.queries.runs_of(view.key, cursor=cursor, limit=limit)
-    except ValueError as error:
-        raise invalid(
-            "cursor", "cursor", str(error) or "this is no cursor of a page before", cursor
-        ) from None
-    return JSONResponse(views.page(found, views.run))
-
-
 # --- commands ----------------------------------------------------------------------------------------------------------
 
 
@@ -263,7 +244,7 @@ async def trigger_job(
             "use 1 to 128 letters, digits, dots, underscores or hyphens, and begin with a letter or a digit",
             trigger_id,
         )
-    await _known(api, key)
+    await known_job(api, key)
     command = Trigger(
         namespace=namespace,
         id=job_id,
@@ -343,7 +324,7 @@ async def pause_job(
                 fields["until"],
             )
     key = f"{namespace}/{job_id}"
-    view = await _known(api, key)
+    view = await known_job(api, key)
     command = Pause(
         namespace=namespace,
         id=job_id,
@@ -369,7 +350,7 @@ async def resume_job(
     """Go on with the next occurrence."""
     fields = await read_object(request, {"reason": (str,)})
     key = f"{namespace}/{job_id}"
-    view = await _known(api, key)
+    view = await known_job(api, key)
     command = Resume(
         namespace=namespace,
         id=job_id,
@@ -397,7 +378,7 @@ async def skip_next(
     if not 0 <= count <= SKIP_NEXT_MAX:
         raise invalid("count", "range", f"0 to {SKIP_NEXT_MAX}", str(count))
     key = f"{namespace}/{job_id}"
-    view = await _known(api, key)
+    view = await known_job(api, key)
     command = SkipNext(
         namespace=namespace,
         id=job_id,

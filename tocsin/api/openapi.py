@@ -285,7 +285,7 @@ def operation(
     body: str = "",
     accepted: str = "",
     created: bool = False,
-    failed: Mapping[int, str] | None = None,
+    failed: Mapping[int, tuple[str, str]] | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of a route: its id, its bodies by their names in BODIES, and the errors that all share.
 
@@ -296,8 +296,8 @@ def operation(
         responses[201] = _response("Created.", done)
     if accepted:
         responses[202] = _response("The log has it; the processor will apply it.", accepted)
-    for status, example in (failed or {}).items():
-        responses[status] = _response("Not so.", example)
+    for status, (description, example) in (failed or {}).items():
+        responses[status] = _response(description, example)
     responses["default"] = _response("What is wrong, and with which fields.", "problem")
     route: dict[str, Any] = {"operation_id": name, "responses": responses, "response_model": None}
     if body:
@@ -305,6 +305,7 @@ def operation(
     return route
 
 
+_NDJSON: Final = frozenset({"batch", "batch_results", "batch_refused"})
 _REQUIRED: Final = frozenset({"job", "batch", "queue", "preview"})
 
 
@@ -314,7 +315,7 @@ def _response(description: str, example: str) -> dict[str, Any]:
 
 def _content(example: str) -> dict[str, Any]:
     schema, value = BODIES[example]
-    if example in ("batch", "batch_results"):
+    if example in _NDJSON:
         return {NDJSON: {"schema": _ref(schema), "example": value}}
     media_type = PROBLEM_JSON if example == "problem" else JSON
     return {media_type: {"schema": _ref(schema), "example": value}}

@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-METHODS: Final = ("get", "put", "post", "delete")
+METHODS: Final = ("put", "get", "post", "delete")
 PATH_EXAMPLES: Final = {"{rest}": "send-invoices@20260309T080000.000Z"}
 
 

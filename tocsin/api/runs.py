@@ -8,12 +8,13 @@ from starlette.responses import JSONResponse
 
 from tocsin.api import views
 from tocsin.api.context import Api, Context
-from tocsin.api.jobs import NOT_APPLIED, reason_of
+from tocsin.api.jobs import NOT_APPLIED, known_job, reason_of
 from tocsin.api.openapi import operation
 from tocsin.api.problems import ApiProblem, invalid
 from tocsin.api.requests import (
     ID_OR_NOTHING,
     Cursor,
+    JobId,
     Limit,
     Namespace,
     Rest,
@@ -48,6 +49,25 @@ def recent_runs(
     """The newest runs of all jobs, newest first, from a bounded memory of what happened lately."""
     found = api.services.queries.recent_runs(namespace=namespace, status=status, limit=limit)
     return JSONResponse(views.items(views.run(event) for event in found))
+
+
+@router.get("/jobs/{namespace}/{id}/runs", tags=["runs"], **operation("runsOfJob", done="run_list"))
+async def runs_of_job(
+    api: Api,
+    namespace: Namespace,
+    job_id: JobId,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> JSONResponse:
+    """The runs of a job, newest first: those that are open, and the last that ended (older ones are on the log)."""
+    view = await known_job(api, f"{namespace}/{job_id}")
+    try:
+        found = api.services.queries.runs_of(view.key, cursor=cursor, limit=limit)
+    except ValueError as error:
+        raise invalid(
+            "cursor", "cursor", str(error) or "this is no cursor of a page before", cursor
+        ) from None
+    return JSONResponse(views.page(found, views.run))
 
 
 @router.get("/runs/{namespace}/{rest:path}", tags=["runs"], **operation("getRun", done="run"))
