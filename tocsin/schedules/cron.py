@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tocsin.schedules.errors import ScheduleError
-from tocsin.schedules.grammar import Fields, parse
+from tocsin.schedules.grammar import EXPRESSIONS_KEPT_MAX, Fields, parse
 from tocsin.schedules.readings import readings_of
 from tocsin.schedules.timelines import FOLDS, GAPS, Fold, Gap, Timeline, timeline
 from tocsin.schedules.zones import Zone, zone
@@ -239,7 +239,7 @@ class Cron:
         return f"Cron({self.expression!r}, {self.timezone!r}, gap={self.gap!r}, fold={self.fold!r})"
 
 
-@lru_cache(maxsize=16_384)  # about 1 KB each
+@lru_cache(maxsize=EXPRESSIONS_KEPT_MAX)
 def shared_cron(expression: str, timezone: str = "UTC", gap: Gap = "at_end", fold: Fold = "first") -> Cron:
     """The one Cron of these values, so that jobs of the same schedule share what was compiled and the last answer."""
     return Cron(expression, timezone, gap, fold)

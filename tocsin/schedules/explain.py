@@ -18,7 +18,7 @@ from tocsin.schedules.grammar import (
     Unit,
 )
 from tocsin.schedules.instants import format_instant
-from tocsin.schedules.readings import readings_of
+from tocsin.schedules.readings import ALL_24, readings_of
 from tocsin.schedules.timelines import Fold, Gap
 from tocsin.schedules.wording import joined, month_names, ordinal, reading, values
 
@@ -186,7 +186,7 @@ def _clock_changes(cron: Cron, after_ms: int) -> list[Warning]:
 
 def _goes_round(fields: Fields, moved_s: int) -> bool:
     """Whether a starred expression keeps its rhythm through a change by whole hours: it names every hour alike."""
-    return fields.hours == (1 << 24) - 1 and moved_s % 3600 == 0
+    return fields.hours == ALL_24 and moved_s % 3600 == 0
 
 
 def _change(cron: Cron, instant_s: int, moved_s: int, named: list[int], *, skipped: bool) -> str:

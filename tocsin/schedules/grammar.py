@@ -16,6 +16,9 @@ from typing import Final, NoReturn
 
 from tocsin.schedules.errors import ScheduleError
 
+EXPRESSIONS_KEPT_MAX: Final = (
+    32_768  # 1.4 KB each with all that is made of one; reading one again costs 14 us
+)
 EXPRESSION_LENGTH_MAX: Final = (
     1_000  # a list of every second takes 170 characters; the rest is not a schedule
 )
@@ -97,7 +100,7 @@ class Fields:
     starred: bool  # follows real time through clock changes
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=EXPRESSIONS_KEPT_MAX)
 def parse(expression: str) -> Fields:
     """The fields of an expression. Raises ScheduleError whose ``field`` is the name of the first wrong one."""
     if len(expression) > EXPRESSION_LENGTH_MAX:

@@ -9,17 +9,19 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import Final
 
-from tocsin.schedules.grammar import Fields, parse
+from tocsin.schedules.grammar import EXPRESSIONS_KEPT_MAX, DayRules, Fields, parse
 from tocsin.schedules.months import CYCLE_DAYS, MONTH_SHAPES, MONTH_STARTS, SHAPES, day_mask, never_fires
 
 NONE_AFTER: Final = 1 << 61  # "no such reading", beyond all others in either direction
 NONE_BEFORE: Final = -(1 << 61)
+ALL_24: Final = (1 << 24) - 1
+ALL_60: Final = (1 << 60) - 1
 
 _MONTHS: Final = len(MONTH_STARTS)
 _MONTHS_SEARCHED: Final = 61 * 12  # sixty years and a margin
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=EXPRESSIONS_KEPT_MAX)
 def readings_of(expression: str) -> Readings:
     """The search over local readings for an expression, shared by all zones."""
     return Readings(parse(expression))
@@ -32,9 +34,13 @@ class Readings:
         "_days",
         "_fields",
         "_first_of_day",
+        "_first_of_hour",
+        "_first_of_minute",
         "_hour_after",
         "_hour_before",
         "_last_of_day",
+        "_last_of_hour",
+        "_last_of_minute",
         "_minute_after",
         "_minute_before",
         "_month_after",
@@ -46,32 +52,26 @@ class Readings:
     )
 
     def __init__(self, fields: Fields) -> None:
-        seconds = [value for value in range(60) if fields.seconds >> value & 1]
-        minutes = [value for value in range(60) if fields.minutes >> value & 1]
-        hours = [value for value in range(24) if fields.hours >> value & 1]
-        first_of_hour = minutes[0] * 60 + seconds[0]
-        last_of_hour = minutes[-1] * 60 + seconds[-1]
         self._fields = fields
         self._never: bool | None = None
-        self._first_of_day = hours[0] * 3600 + first_of_hour
-        self._last_of_day = hours[-1] * 3600 + last_of_hour
-        # -1 where there is none. In seconds, ready to be added to the start of the minute, the hour or the
-        # day.
-        self._second_from = _following(60, {second: second for second in seconds})
-        self._minute_after = _following(61, {minute: minute * 60 + seconds[0] for minute in minutes})
-        self._hour_after = _following(25, {hour: hour * 3600 + first_of_hour for hour in hours})
-        self._second_before = _preceding(60, {second: second for second in seconds})
-        self._minute_before = _preceding(60, {minute: minute * 60 + seconds[-1] for minute in minutes})
-        self._hour_before = _preceding(24, {hour: hour * 3600 + last_of_hour for hour in hours})
-        months = [month for month in range(12) if fields.months >> (month + 1) & 1]
-        self._month_after = tuple(min((month - now - 1) % 12 + 1 for month in months) for now in range(12))
-        self._month_before = tuple(min((now - month - 1) % 12 + 1 for month in months) for now in range(12))
-        self._days: list[int] = [-1] * SHAPES  # -1: not made yet
+        # In seconds, ready to be added to the start of the minute, the hour or the day; -1 where there is none.
+        self._second_from, self._second_before = _neighbours(fields.seconds, 60, 1)
+        self._minute_after, self._minute_before = _neighbours(fields.minutes, 60, 60)
+        self._hour_after, self._hour_before = _neighbours(fields.hours, 24, 3600)
+        self._first_of_minute = self._second_from[0]
+        self._first_of_hour = self._minute_after[0] + self._first_of_minute
+        self._first_of_day = self._hour_after[0] + self._first_of_hour
+        self._last_of_minute = self._second_before[-1]
+        self._last_of_hour = self._minute_before[-1] + self._last_of_minute
+        self._last_of_day = self._hour_before[-1] + self._last_of_hour
+        self._month_after, self._month_before = _months_to_go(fields.months)
+        days, rules = (fields.days, fields.months, fields.weekdays), (fields.month_days, fields.week_days)
+        self._days = _day_masks((*days, *rules, fields.both_days))
         self._stretch_s = 1  # how much is named together with a second
-        if len(seconds) == 60 or not fields.has_seconds:
+        if fields.seconds == ALL_60 or not fields.has_seconds:
             self._stretch_s = 60
-            if len(minutes) == 60:
-                self._stretch_s = 86_400 if len(hours) == 24 else 3600
+            if fields.minutes == ALL_60:
+                self._stretch_s = 86_400 if fields.hours == ALL_24 else 3600
 
     @property
     def never(self) -> bool:
@@ -99,10 +99,10 @@ class Readings:
                         return reading - second + found
                 found = self._minute_after[minute + 1]
                 if found >= 0:
-                    return reading - of_hour + found
+                    return reading - of_hour + found + self._first_of_minute
             found = self._hour_after[hour + 1]
             if found >= 0:
-                return reading - of_day + found
+                return reading - of_day + found + self._first_of_hour
             days -= 1
         if days:
             return (day + (days & -days).bit_length() - 1) * 86_400 + self._first_of_day
@@ -143,9 +143,9 @@ class Readings:
                 if self._fields.minutes >> minute & 1 and self._second_before[second] >= 0:
                     return reading - second + self._second_before[second]
                 if minute and self._minute_before[minute - 1] >= 0:
-                    return reading - of_hour + self._minute_before[minute - 1]
+                    return reading - of_hour + self._minute_before[minute - 1] + self._last_of_minute
             if hour and self._hour_before[hour - 1] >= 0:
-                return reading - of_day + self._hour_before[hour - 1]
+                return reading - of_day + self._hour_before[hour - 1] + self._last_of_hour
             days ^= 1 << of_month
         first = month - _MONTHS_SEARCHED
         while not days:
@@ -174,21 +174,35 @@ class Readings:
         return self._days[shape]
 
 
-def _following(size: int, found: dict[int, int]) -> tuple[int, ...]:
-    """table[i]: what is found at the least key from i on."""
-    table = [-1] * size
-    latest = -1
+# Expressions have few different fields: what depends on one field alone is shared by all that have it.
+
+
+@lru_cache(maxsize=4096)
+def _neighbours(mask: int, size: int, unit_s: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the first value from i on, the last value up to i) for each i, in seconds; -1 where there is none."""
+    after = [-1] * (size + 1)
     for index in reversed(range(size)):
-        latest = found.get(index, latest)
-        table[index] = latest
-    return tuple(table)
-
-
-def _preceding(size: int, found: dict[int, int]) -> tuple[int, ...]:
-    """table[i]: what is found at the greatest key up to i."""
-    table = [-1] * size
-    latest = -1
+        after[index] = index * unit_s if mask >> index & 1 else after[index + 1]
+    before = [-1] * size
     for index in range(size):
-        latest = found.get(index, latest)
-        table[index] = latest
-    return tuple(table)
+        before[index] = index * unit_s if mask >> index & 1 else (before[index - 1] if index else -1)
+    return tuple(after), tuple(before)
+
+
+@lru_cache(maxsize=4096)
+def _months_to_go(mask: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many months it is from each month (January is 0) on to the next that is named, and back to the last."""
+    months = [month for month in range(12) if mask >> (month + 1) & 1]
+    return (
+        tuple(min((month - now - 1) % 12 + 1 for month in months) for now in range(12)),
+        tuple(min((now - month - 1) % 12 + 1 for month in months) for now in range(12)),
+    )
+
+
+_DayKey = tuple[int, int, int, DayRules, DayRules, bool]
+
+
+@lru_cache(maxsize=16_384)
+def _day_masks(key: _DayKey) -> list[int]:  # noqa: ARG001 - what the list is remembered by
+    """The one list, by shape of month, of the day masks of all expressions with these day fields; -1: not made yet."""
+    return [-1] * SHAPES

@@ -28,9 +28,9 @@ from tocsin.schedules.timelines import Fold, Gap
 Kind = Literal["cron", "every", "at", "delay", "manual"]
 
 EVERY_MIN_MS: Final = 1_000
-EXCLUDED_MAX: Final = (
-    10_000  # candidates that one call may find excluded: some 30 ms, so one job cannot hold up others
-)
+# Candidates that one call may find excluded: some 30 ms, so that one job cannot hold up the others. With several
+# exclusions by expression, each of which is asked, so many times fewer.
+EXCLUDED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Timetable:
         exclusions = self._exclusions
         if exclusions is None:
             return self._unless_ended(nominal_ms)
-        for _ in range(EXCLUDED_MAX):
+        for _ in range(exclusions.excluded_max):
             nominal_ms = self._unless_ended(nominal_ms)
             if nominal_ms is None:
                 return None
@@ -141,10 +141,11 @@ class Timetable:
         nominal_ms = end_ms + self.every_ms
         if self.starts_at_ms is not None and nominal_ms < self.starts_at_ms:
             nominal_ms = self.starts_at_ms
-        for _ in range(EXCLUDED_MAX):
+        exclusions = self._exclusions
+        for _ in range(exclusions.excluded_max if exclusions else 1):
             if self._unless_ended(nominal_ms) is None:
                 return None
-            stretch = None if self._exclusions is None else self._exclusions.stretch_at(nominal_ms)
+            stretch = exclusions.stretch_at(nominal_ms) if exclusions else None
             if stretch is None:
                 return nominal_ms
             nominal_ms += -(-(stretch[1] - nominal_ms) // self.every_ms) * self.every_ms
@@ -153,7 +154,7 @@ class Timetable:
     def prev_nominal(self, before_ms: int) -> int | None:
         """The last nominal strictly before ``before_ms``.
 
-        None if there is none, and also if the 10,000 candidates before it are excluded one by one.
+        None if there is none, and also if the EXCLUDED_MAX candidates before it are all excluded.
         """
         return next(self._backwards(before_ms), None)
 
@@ -178,7 +179,7 @@ class Timetable:
     def count(self, from_ms: int, to_ms: int, limit: int = COUNT_LIMIT) -> Count:
         """How many nominals (from, to] holds, counted up to ``limit``.
 
-        ``at_least`` is also set if 10,000 candidates were found excluded one after the other before the end.
+        ``at_least`` is also set if EXCLUDED_MAX candidates in a row were found excluded before the end.
         """
         if self.kind == "every" and self._exclusions is None:
             return self._count_every(from_ms, to_ms, limit)
@@ -268,15 +269,16 @@ class Timetable:
         return nominal_ms
 
     def _backwards(self, before_ms: int) -> Iterator[int]:
-        """The nominals before an instant, newest first, until EXCLUDED_MAX candidates were excluded."""
+        """The nominals before an instant, newest first, until too many candidates were excluded."""
         if self.ends_at_ms is not None and before_ms > self.ends_at_ms:
             before_ms = self.ends_at_ms
+        exclusions = self._exclusions
         excluded = 0
-        while excluded < EXCLUDED_MAX:
+        while exclusions is None or excluded < exclusions.excluded_max:
             nominal_ms = self._prev_candidate(before_ms)
             if nominal_ms is None or (self.starts_at_ms is not None and nominal_ms < self.starts_at_ms):
                 return
-            stretch = None if self._exclusions is None else self._exclusions.stretch_at(nominal_ms)
+            stretch = exclusions.stretch_at(nominal_ms) if exclusions else None
             if stretch is None:
                 yield nominal_ms
                 before_ms = nominal_ms
@@ -309,9 +311,10 @@ def spread_offset(job_key: str, spread_ms: int) -> int:
 class _Exclusions:
     """Which instants are excluded, and how far the exclusion reaches around them."""
 
-    __slots__ = ("_crons", "_range_ends", "_range_starts")
+    __slots__ = ("_crons", "_range_ends", "_range_starts", "excluded_max")
 
     def __init__(self, crons: tuple[Cron, ...], ranges: list[tuple[int, int]]) -> None:
+        self.excluded_max: Final = EXCLUDED_MAX // max(1, len(crons))
         self._crons = crons
         self._range_starts = [start for start, _ in ranges]
         self._range_ends = [end for _, end in ranges]
