@@ -208,7 +208,10 @@ class Maintenance:
     def _expire(self, partition: Partition) -> int | None:
         """Delete everything older than the retention."""
         begin, first_kept = self._expired(partition)
-        return self._delete_up_to(partition, begin, first_kept, []) if first_kept > begin else None
+        if first_kept <= begin:
+            return None
+        self._delete_up_to(partition, begin, first_kept, [])
+        return first_kept - begin  # only compaction leaves holes
 
     def _expire_indexed(self, partition: Partition) -> int | None:
         """As _expire, a step at a time, with the rows that compaction keeps for the records."""
@@ -222,7 +225,8 @@ class Maintenance:
             if self._store.get("index", index_key) == u64(offset_of(row_key)):
                 gone.append(index_key)
         reached = offset_of(rows[-1][0]) + 1 if rows else first_kept
-        return self._delete_up_to(partition, begin, reached, gone)
+        self._delete_up_to(partition, begin, reached, gone)
+        return len(rows)
 
     def _expired(self, partition: Partition) -> tuple[int, int]:
         """The first offset there is, and the first that stays."""
@@ -231,11 +235,14 @@ class Maintenance:
         if partition.spec.retention_ms is None:
             return begin, begin
         oldest_ms = self._clock.now_ms() - partition.spec.retention_ms
+        first = self._first(partition, begin, end)
+        if first is not None and timestamp_of(first[1]) >= oldest_ms:
+            return begin, begin  # what compaction has emptied in front of it stays in range
         return begin, self.first_at_or_after(partition, oldest_ms, begin, end)
 
     def _delete_up_to(
         self, partition: Partition, begin: int, first_kept: int, index_keys: list[bytes]
-    ) -> int:
+    ) -> None:
         topic_id, number = partition.topic_id, partition.number
         with self._state:
             # Before the records go: a reader that finds them missing must learn that it is out of range.
@@ -252,4 +259,3 @@ class Maintenance:
         self._store.write(fill, sync=False)
         if first_kept - begin >= RECLAIM_RECORDS_MIN:
             self._store.reclaim(first, stop)
-        return first_kept - begin
