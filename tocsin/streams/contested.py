@@ -66,14 +66,17 @@ def _hold_armed(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow)
 
 
 def withdraw_ahead(work: Work, row: JobRow, key: JobKey, effective_ms: int) -> None:
-    """Ask back the occurrences that were dispatched ahead for instants after the change."""
+    """Ask back the occurrences that were dispatched ahead for instants after the change.
+
+    What counts is the occurrence's own instant: a run that was released late is decided, and stays so.
+    """
     for run in work.open_runs(key, row):
         if (
             run.status == "scheduled"
             and run.outstanding
             and run.attempt == 1
             and run.cause in ("schedule", "catchup")
-            and run.attempt_due_ms > effective_ms
+            and run.due_ms > effective_ms
         ):
             run.contested = work.rules.p12_watermark_waits
             withdraw(work, run, "withdraw")
