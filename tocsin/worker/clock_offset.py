@@ -19,7 +19,15 @@ show that the clocks agree again."""
 class ClockOffset:
     """Wall clock minus the log's clock, estimated from delivery reports and bounded by the records that are read."""
 
-    __slots__ = ("_clock", "_error_ms", "_limit_ms", "_log_minus_monotonic_ms", "_newest_read", "_sampled_s")
+    __slots__ = (
+        "_clock",
+        "_error_ms",
+        "_limit_ms",
+        "_log_minus_monotonic_ms",
+        "_newest_read",
+        "_read_s",
+        "_sampled_s",
+    )
 
     def __init__(self, clock: Clock, limit_ms: int | None) -> None:
         """limit_ms None: the log takes its time from this machine's wall clock, so there is nothing to compare."""
@@ -29,6 +37,7 @@ class ClockOffset:
         self._error_ms = 0.0
         self._sampled_s = 0.0
         self._newest_read: float | None = None
+        self._read_s = 0.0
 
     def delivered(self, sent_s: float, timestamp_ms: int) -> None:
         """The log has stamped a record `timestamp_ms` somewhen between `sent_s` (monotonic) and now."""
@@ -45,6 +54,7 @@ class ClockOffset:
         """A record with this timestamp was read: the log's clock is at least there."""
         now_s = self._clock.monotonic_s()
         self._newest_read = timestamp_ms - now_s * 1000
+        self._read_s = now_s
         if self._limit_ms is not None and now_s - self._sampled_s > STALE_AFTER_S:
             ahead_ms = self._clock.now_ms() - timestamp_ms
             if -self._limit_ms <= ahead_ms <= self._limit_ms:
@@ -63,7 +73,7 @@ class ClockOffset:
             return False
         if abs(self.offset_ms()) - self._error_ms > self._limit_ms:
             return True
-        if self._newest_read is None:
+        if self._newest_read is None or self._clock.monotonic_s() - self._read_s > STALE_AFTER_S:
             return False
         log_at_least_ms = self._clock.monotonic_s() * 1000 + self._newest_read
         return self._clock.now_ms() - log_at_least_ms < -self._limit_ms

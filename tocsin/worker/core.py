@@ -186,7 +186,6 @@ class WorkerCore:
             self._stopping = True
         self._log.wake()
 
-    @property
     def is_drained(self) -> bool:
         """After stop(): whether all has ended and is reported, or the time for it is over. Then call close()."""
         if not self._stopping:
