@@ -150,7 +150,8 @@ class Producer(Protocol):
         """Hand one record to the log. Partition None: murmur2 of the key, as the Java client does it.
 
         Returns at once; `on_delivery` is called from a later poll() or flush(). Raises UnknownTopic or RecordTooLarge
-        before anything is sent; LogUnavailable when the local queue is full (poll, then call again).
+        before anything is sent; LogUnavailable when the local queue is full (poll, then call again). ValueError for a
+        record without a key where the adapter knows that the topic is compacted; TypeError for what is not bytes.
         """
         ...
 
@@ -190,15 +191,18 @@ class TransactionalProducer(Protocol):
     def commit(self) -> CommitReceipt:
         """Make all of the transaction durable and visible at once.
 
-        Raises TransactionAborted (definite), ProducerFenced, or OutcomeUnknown.
+        Raises TransactionAborted (definite, also when the log is full: the cause is LogFull), ProducerFenced, or
+        OutcomeUnknown.
         """
         ...
 
     def abort(self) -> None:
-        """Drop the open transaction, if any."""
+        """Drop the open transaction, if any. Raises LogUnavailable if the log cannot be told."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """As abort(), if the log can be told; what it does not learn it ends itself after a time-out."""
+        ...
 
 
 class Reader(Protocol):
@@ -257,7 +261,11 @@ class GroupConsumer(Protocol):
         ...
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
-        """As Reader.poll (isolation "committed"), and keeps the member alive."""
+        """As Reader.poll (isolation "committed"), and keeps the member alive.
+
+        OffsetOutOfRange is for offsets that were sought: where the committed one is not kept any more, reading starts
+        at the first one kept.
+        """
         ...
 
     def assigned(self) -> frozenset[TopicPartition]: ...
@@ -273,7 +281,10 @@ class GroupConsumer(Protocol):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, OffsetCommit | None]:
-        """The group's committed offsets; partitions of topics that are not subscribed may be asked, too."""
+        """The group's committed offsets; partitions of topics that are not subscribed may be asked, too.
+
+        Raises LogUnavailable if the answer does not come in time, or an open transaction carries one of them.
+        """
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetCommit], on_done: CommitCallback) -> None:
@@ -281,7 +292,7 @@ class GroupConsumer(Protocol):
 
         on_done(None) only if every partition of the request was accepted. Partitions of other topics may be included
         (fenced by the member's generation all the same). An accepted commit restarts the member's session.
-        Errors: NotAMember, LogUnavailable.
+        Errors: NotAMember, LogUnavailable. Raises ValueError for metadata above OFFSET_METADATA_BYTES_MAX.
         """
         ...
 
@@ -335,7 +346,10 @@ class EventLog(Protocol):
     def group_consumer(self, group: str, *, client_id: str) -> GroupConsumer: ...
 
     def wait(self, consumers: Sequence[Reader | GroupConsumer], timeout_s: float) -> None:
-        """Return when one of the consumers may have something to poll, when wake() is called, or after timeout_s."""
+        """Return when one of the consumers may have something to poll, when wake() is called, or after timeout_s.
+
+        A wake() since this thread's last wait() counts, so one that comes just before is not lost.
+        """
         ...
 
     def wake(self) -> None:
