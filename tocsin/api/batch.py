@@ -19,12 +19,13 @@ from tocsin.api.definitions import check
 from tocsin.api.jobs import rejection
 from tocsin.api.openapi import NDJSON, operation
 from tocsin.api.problems import ApiProblem, errors_of, log_problem
-from tocsin.api.requests import DOCUMENT_BYTES_MAX, Wait, actor_of, parse_json, read_body
+from tocsin.api.requests import Wait, actor_of, parse_json, read_body
 from tocsin.api.writes import foreseen_outcome, highest_offsets, outcome_of
 from tocsin.log.partitioner import partition_for
 from tocsin.log.port import Delivery
 from tocsin.schemas.codec import encode
 from tocsin.schemas.job import Job, Problem
+from tocsin.schemas.limits import DOCUMENT_BYTES_MAX
 from tocsin.schemas.records import JobDefinition
 
 router = APIRouter(prefix="/v1", tags=["jobs"])

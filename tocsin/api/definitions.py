@@ -1,6 +1,6 @@
 """From a document to a definition that may be written, or to everything that is wrong with it."""
 
-from typing import Any
+from typing import Any, Final
 
 from tocsin.api.admission import queue_problems
 from tocsin.api.services import ConfigSnapshot
@@ -9,6 +9,8 @@ from tocsin.schemas.document import parse
 from tocsin.schemas.job import Job, JobKey, Problem
 from tocsin.schemas.problems import problems
 from tocsin.streams.queries import Queries
+
+TOO_OLD: Final = "at-too-old"
 
 
 def check(
@@ -19,14 +21,14 @@ def check(
     if job is None:
         return None, list(found)
     found = [*found, *problems(job, now_ms=now_ms), *queue_problems(job, config.queues)]
-    if found and _in_force(job, queries):
+    # An `at` that was ahead when it was defined lies in the past when the same file is applied again.
+    if found and all(p.rule == TOO_OLD for p in found) and _in_force(job, queries):
         return job, []
     return job, found
 
 
 def _in_force(job: Job, queries: Queries) -> bool:
-    """A document that says what holds already is never refused: an `at` that was in the future when it was defined
-    lies in the past when the same file is applied again."""
+    """Whether the document says what holds already; such a one is never refused."""
     view = queries.get_job(JobKey(job.key))
     return (
         view is not None and view.job is not None and not view.row.broken and same_definition(job, view.job)

@@ -16,7 +16,6 @@ from tocsin.api.openapi import operation
 from tocsin.api.problems import ApiProblem, errors_of, invalid, invalid_job
 from tocsin.api.requests import (
     ID_OR_NOTHING,
-    ID_PATTERN,
     Cursor,
     JobId,
     Limit,
@@ -32,6 +31,7 @@ from tocsin.log.port import Delivery
 from tocsin.schedules.errors import ScheduleError
 from tocsin.schedules.instants import parse_instant
 from tocsin.schemas.job import Job, JobKey, Problem
+from tocsin.schemas.limits import BODY_BYTES_MAX, ID_PATTERN, LABELS_MAX
 from tocsin.schemas.records import Command, JobDefinition, Pause, Resume, SkipNext, Trigger
 from tocsin.schemas.rows import JobRow
 from tocsin.streams.ids import trigger_run_id
@@ -39,8 +39,6 @@ from tocsin.streams.queries import JobFilter, JobView
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
-BODY_BYTES_MAX: Final = 200 * 1024
-LABELS_MAX: Final = 16
 SKIP_NEXT_MAX: Final = 10_000
 REASON_MAX: Final = 1_000
 NOT_APPLIED: Final = (

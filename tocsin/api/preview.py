@@ -48,11 +48,11 @@ async def preview(api: Api, request: Request) -> JSONResponse:
             after_ms = parse_instant(fields["after"])
         except ScheduleError as error:
             raise invalid("after", error.rule, error.message, error.value) from None
-    job = _job(fields, after_ms)
+    job = _job(fields)
     return JSONResponse(await asyncio.to_thread(_preview, job, after_ms, count))
 
 
-def _job(fields: dict[str, Any], now_ms: int) -> Job:
+def _job(fields: dict[str, Any]) -> Job:
     match fields.get("document"), fields.get("schedule"):
         case None, None:
             raise invalid("schedule", "one-of", "give a schedule, or a whole document")
@@ -67,11 +67,9 @@ def _job(fields: dict[str, Any], now_ms: int) -> Job:
     if job is None or found:
         raise invalid_job(found)
     # That an `at` has passed is for the list to show, not an error.
-    timeless = [
-        p for p in problems(job, now_ms=now_ms) if not (p.field == "schedule.at" and job.schedule.at_ms)
-    ]
-    if timeless:
-        raise invalid_job(timeless)
+    wrong = problems(job)
+    if wrong:
+        raise invalid_job(wrong)
     return job
 
 

@@ -12,19 +12,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.api.problems import ApiProblem, invalid, problem_response
+from tocsin.schemas.limits import DOCUMENT_BYTES_MAX, ID_PATTERN
 
-DOCUMENT_BYTES_MAX: Final = 256 * 1024
-"""Of one job document, and of every other body that is no batch."""
-
-ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-ID_OR_NOTHING: Final = rf"^$|{ID_PATTERN}"
+ID: Final = rf"^{ID_PATTERN}$"
+ID_OR_NOTHING: Final = rf"^$|{ID}"
 ACTOR_MAX: Final = 200
 
-Namespace = Annotated[str, Path(pattern=ID_PATTERN, description="The job's namespace.", examples=["billing"])]
-JobId = Annotated[
-    str, Path(alias="id", pattern=ID_PATTERN, description="The job's id.", examples=["send-invoices"])
-]
-QueueName = Annotated[str, Path(pattern=ID_PATTERN, description="The queue's name.", examples=["reports"])]
+Namespace = Annotated[str, Path(pattern=ID, description="The job's namespace.", examples=["billing"])]
+JobId = Annotated[str, Path(alias="id", pattern=ID, description="The job's id.", examples=["send-invoices"])]
+QueueName = Annotated[str, Path(pattern=ID, description="The queue's name.", examples=["reports"])]
 Rest = Annotated[
     str,
     Path(
@@ -45,7 +41,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Items on a page, at mos
 
 
 async def read_body(request: Request, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
-    """The whole body; one that is larger than `bytes_max` is refused without reading the rest."""
+    """The whole body; of one that is larger than `bytes_max` (a document, if not given) the rest is not read."""
     chunks = []
     size = 0
     async for chunk in request.stream():

@@ -122,7 +122,7 @@ def _check(document: Document, queues: "Mapping[str, Queue]") -> _Entry:
     job, found = parse(document.value)
     found = list(found)
     if job is not None:
-        found += [*problems(job, now_ms=None), *queue_problems(job, queues)]
+        found += [*problems(job), *queue_problems(job, queues)]
     value = document.value
     key = f"{value.get('namespace', 'default')}/{value.get('id', '')}" if isinstance(value, dict) else ""
     entry = _Entry(document.place, key, b"")

@@ -47,10 +47,11 @@ class TickingClock:
     """The wall moves by a millisecond at each look; waiting is real."""
 
     def __init__(self) -> None:
-        self._ms = itertools.count(START_MS)
+        self._looks = itertools.count()
+        self.ahead_ms = 0
 
     def now_ms(self) -> int:
-        return next(self._ms)
+        return START_MS + self.ahead_ms + next(self._looks)
 
     def monotonic_s(self) -> float:
         return SystemClock().monotonic_s()
@@ -308,6 +309,7 @@ def _matches(view: JobView, where: JobFilter) -> bool:
 class FakeNode:
     """An API over the fakes, and a client for it."""
 
+    clock: TickingClock
     log: MemoryLog
     config: Config
     state: FakeState
@@ -373,6 +375,8 @@ def fake_node(
         applied_within_s=within_s,
     )
     try:
-        yield FakeNode(log=log, config=config, state=state, services=services, app=create_app(services))
+        yield FakeNode(
+            clock=clock, log=log, config=config, state=state, services=services, app=create_app(services)
+        )
     finally:
         appender.stop()

@@ -201,6 +201,16 @@ def test_a_command_right_after_a_definition_names_its_offset(node: FakeNode) -> 
     assert offset == command.after_jobs_offset
 
 
+def test_an_instant_that_has_passed_is_refused_unless_it_is_what_holds_already(node: FakeNode) -> None:
+    once = {**HELLO, "schedule": {"at": "2026-01-02T00:00:00Z"}}
+    assert 201 == node.put("default/once", once).status_code
+    node.clock.ahead_ms = 3 * 86_400_000
+    again = node.put("default/once", once)
+    assert (200, "unchanged") == (again.status_code, again.json()["result"])
+    refused = node.put("default/again", once)
+    assert (422, [("schedule.at", "at-too-old")]) == (refused.status_code, errors_of(refused))
+
+
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
