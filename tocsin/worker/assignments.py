@@ -52,6 +52,7 @@ class Lane:
         "first_ms",
         "name",
         "paused",
+        "rewound",
         "scan_end",
         "scanned",
         "skimming",
@@ -71,6 +72,8 @@ class Lane:
         self.scanned = False
         self.skimming = False
         """Beyond the limits: records are only noted, and fetched again from the tracker's position later."""
+        self.rewound = False
+        """Sent back, and nothing came since: the consumer's position may still be the one before."""
         self.paused = False
         self.first_ms: int | None = None
         """The log time of the first unfinished record, once it was read."""
@@ -239,20 +242,18 @@ class Assignments:
     def _open(
         self, number: int, committed: Mapping[TopicPartition, OffsetCommit | None], now_s: float
     ) -> Assignment:
-        due = self._lane("due", TopicPartition(self._due_topic, number), self._group, committed)
-        due_now = self._lane("due-now", TopicPartition(self._due_now_topic, number), self._due_now, committed)
+        due, due_epoch = self._lane("due", TopicPartition(self._due_topic, number), self._group, committed)
+        due_now, due_now_epoch = self._lane(
+            "due-now", TopicPartition(self._due_now_topic, number), self._due_now, committed
+        )
         # W10: one above whatever was committed for either lane.
-        epoch = max(due[1], due_now[1]) + 1 if self._rules.w10 else 0
+        epoch = max(due_epoch, due_now_epoch) + 1 if self._rules.w10 else 0
         control = TopicPartition(self._control_topic, number)
-        assignment = Assignment(number, epoch, due[0], due_now[0], control)
+        assignment = Assignment(number, epoch, due, due_now, control)
         # W3: the true end, records of open transactions included.
         assignment.control_end = self._log.end_offset(control, "uncommitted")
         assignment.control_passed = not self._rules.w3
         assignment.gate_since_s = now_s
-        for lane in assignment.lanes:
-            # W7: the same for both lanes.
-            lane.scan_end = self._log.end_offset(lane.where, "uncommitted")
-            lane.scanned = not self._rules.w7
         return assignment
 
     def _lane(
@@ -263,20 +264,23 @@ class Assignments:
         committed: Mapping[TopicPartition, OffsetCommit | None],
     ) -> tuple[Lane, int]:
         """The lane from its committed offset on, or from the first record kept; and the epoch that was committed."""
-        begin = self._log.begin_offset(where)
+        begin, end = self._log.begin_offset(where), self._log.end_offset(where, "uncommitted")
+        position, said = begin, CommittedLane(0, frozenset())
         commit = committed.get(where)
-        if commit is None:
-            return Lane(name, where, consumer, OffsetTracker(begin)), 0
-        try:
-            said = read_metadata(commit.offset, commit.metadata)
-        except ForeignMetadata as error:
-            logger.warning(
-                "%s[%d] is read on from %d: %s", where.topic, where.partition, commit.offset, error
-            )
-            said = CommittedLane(0, frozenset())
-        if not begin <= commit.offset <= self._log.end_offset(where, "uncommitted"):
-            return Lane(name, where, consumer, OffsetTracker(begin)), said.epoch
-        return Lane(name, where, consumer, OffsetTracker(commit.offset, said.finished)), said.epoch
+        if commit is not None:
+            try:
+                said = read_metadata(commit.offset, commit.metadata)
+            except ForeignMetadata as error:
+                logger.warning("%s[%d]@%d: %s", where.topic, where.partition, commit.offset, error)
+            if begin <= commit.offset <= end:
+                position = commit.offset
+            else:
+                said = CommittedLane(said.epoch, frozenset())
+        lane = Lane(name, where, consumer, OffsetTracker(position, said.finished))
+        # W7: the true end, as for control.
+        lane.scan_end = end
+        lane.scanned = not self._rules.w7
+        return lane, said.epoch
 
     def _begin(self, assignment: Assignment) -> None:
         self._unopened.pop(assignment.number, None)

@@ -112,7 +112,7 @@ class Commits:
         Only outside of poll(), when every record that they have passed was also taken.
         """
         for lane in assignment.lanes:
-            if not lane.skimming:
+            if not lane.skimming and not lane.rewound:
                 lane.tracker.advance(lane.consumer.position(lane.where))
 
     def _answered(self, tickets: list[_Ticket], error: LogError | None) -> None:

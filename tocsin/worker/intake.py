@@ -56,6 +56,7 @@ class Intake:
         tracker, offset = lane.tracker, record.offset
         if offset < tracker.position:
             return  # delivered before
+        lane.rewound = False
         finished = tracker.is_finished(offset)
         if lane.first_ms is None and not finished:
             lane.first_ms = record.timestamp_ms
@@ -134,7 +135,7 @@ class Intake:
             for lane in assignment.lanes:
                 if lane.skimming and lane.scanned:
                     lane.skimming = False
-                    lane.paused = True
+                    lane.rewound = lane.paused = True
                     lane.consumer.seek(lane.where, lane.tracker.position)
                     lane.consumer.pause([lane.where])
                 if lane.paused and self._has_room(lane):

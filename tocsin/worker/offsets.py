@@ -98,8 +98,6 @@ class OffsetTracker:
         if position > self.position:
             self.position = position
             self._bits = None
-            if self._ahead:
-                self._ahead = {offset for offset in self._ahead if offset >= position}
 
     def finish(self, offset: int) -> None:
         """Nothing remains to be done for the record at `offset`. Safe twice."""
@@ -125,6 +123,8 @@ class OffsetTracker:
 
     def _make_bits(self) -> bytes:
         low, fetched = self.low(), self.position
+        # An earlier owner's holes are holes for us, too: never delivered, and below the position by now.
+        self._ahead = {offset for offset in self._ahead if offset >= fetched}
         if not self._ahead and len(self._unfinished) == fetched - low:
             return b""
         end = max(fetched, max(self._ahead) + 1) if self._ahead else fetched
