@@ -13,6 +13,7 @@ from tocsin.streams.contested import (
     decide_up_to,
     effective_instant,
     pause_job,
+    resume_job,
     withdraw_ahead,
 )
 from tocsin.streams.ids import trigger_run_id
@@ -110,7 +111,7 @@ def _refuse(
         key,
         row,
         "command_rejected",
-        effective_ms=effective_instant(work, timestamp_ms),
+        effective_ms=effective_instant(work, key, timestamp_ms),
         actor=command.actor,
         reason=why,
         source=source,
@@ -184,7 +185,7 @@ def _cancel(work: Work, key: JobKey, row: JobRow, command: CancelRun) -> str:
 def _pause(
     work: Work, key: JobKey, row: JobRow, command: Pause, timestamp_ms: int, source: tuple[str, int]
 ) -> None:
-    effective_ms = effective_instant(work, timestamp_ms)
+    effective_ms = effective_instant(work, key, timestamp_ms)
     decide_up_to(work, key, row, effective_ms)
     pause_job(row, command.actor, command.reason, command.until_ms)
     withdraw_ahead(work, row, key, effective_ms)
@@ -202,9 +203,10 @@ def _pause(
 def _resume(
     work: Work, key: JobKey, row: JobRow, command: Resume, timestamp_ms: int, source: tuple[str, int]
 ) -> str:
+    effective_ms = effective_instant(work, key, timestamp_ms)
+    decide_up_to(work, key, row, effective_ms)
     if not row.paused:
         return "not_paused"
-    effective_ms = effective_instant(work, timestamp_ms)
     resume_job(work, key, row, effective_ms)
     work.emit_job_event(
         key,
@@ -218,21 +220,10 @@ def _resume(
     return ""
 
 
-def resume_job(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> None:
-    """The job goes on with the occurrences after the resume; paused time is not missed time."""
-    decide_up_to(work, key, row, effective_ms)
-    row.paused = False
-    row.paused_until_ms = 0
-    row.paused_by = ""
-    row.paused_reason = ""
-    row.consecutive_failures = 0
-    after_run_ended(work, key, row)
-
-
 def _skip_next(
     work: Work, key: JobKey, row: JobRow, command: SkipNext, timestamp_ms: int, source: tuple[str, int]
 ) -> None:
-    effective_ms = effective_instant(work, timestamp_ms)
+    effective_ms = effective_instant(work, key, timestamp_ms)
     decide_up_to(work, key, row, effective_ms)
     row.skip_next = max(0, command.count)
     if row.skip_next:

@@ -23,9 +23,15 @@ from tocsin.streams.timetables import timetable_of
 from tocsin.streams.work import Work
 
 
-def effective_instant(work: Work, timestamp_ms: int) -> int:
-    """From when a change counts: when the log took it, but never in a tick that is decided already, nor ahead."""
-    return min(max(timestamp_ms, work.previous_ms), work.now_ms)
+def effective_instant(work: Work, key: JobKey, timestamp_ms: int) -> int:
+    """From when a change counts: when the log took it, but never in a tick that is decided already, nor ahead.
+
+    Nor before another change of the job that was applied already: commands are applied before definitions, and what
+    they have decided (up to their own instant) stays decided.
+    """
+    earlier_ms = work.effective.get(key, work.previous_ms)
+    effective_ms = work.effective[key] = min(max(timestamp_ms, work.previous_ms, earlier_ms), work.now_ms)
+    return effective_ms
 
 
 # --- before a change ------------------------------------------------------------------------------------------
@@ -36,11 +42,13 @@ def decide_up_to(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> Non
 
     What cannot be decided yet (P9, P10) becomes an undecided run that remembers what was in force.
     """
+    if row.paused and 0 < row.paused_until_ms <= effective_ms:
+        end_pause(work, key, row, row.paused_until_ms)
     while row.armed != "none" and row.armed_due_ms <= effective_ms:
         definition = work.current(key, row)
         if row.armed == "continue":
             arm(work, key, row, definition, row.armed_nominal_ms)
-        elif row.armed == "blocked" or not decide(work, key, row):
+        elif row.armed == "blocked" or not decide(work, key, row, effective_ms):
             _hold_armed(work, key, row, definition)
     for run in work.open_runs(key, row):
         if (run.contested or run.status == "undecided") and not run.held and run.due_ms <= effective_ms:
@@ -111,7 +119,11 @@ def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
         run.due_ms = run.nominal_ms + timetable_of(definition, row).spread_offset(key)
     passed = run.due_ms <= work.now_ms
     if verdict != "run":
-        if passed or not work.rules.p4_decide_when_dropped:
+        if passed and not run.contested:
+            # The watermark has passed it, so that it stays a run (P12).
+            close(work, key, row, run, "cancel", verdict)
+            after_run_ended(work, key, row)
+        elif passed or not work.rules.p4_decide_when_dropped:
             _skip_run(work, key, row, run, verdict)
         return
     assert definition is not None
@@ -196,6 +208,23 @@ def pause_job(row: JobRow, actor: str, reason: str, until_ms: int = 0) -> None:
     row.paused_until_ms = until_ms
     row.paused_by = actor
     row.paused_reason = reason
+
+
+def end_pause(work: Work, key: JobKey, row: JobRow, at_ms: int) -> None:
+    """A pause that had an end is over."""
+    resume_job(work, key, row, at_ms)
+    work.emit_job_event(key, row, "resumed", effective_ms=at_ms, reason="pause is over")
+
+
+def resume_job(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> None:
+    """The job goes on with the occurrences after the resume; paused time is not missed time."""
+    row.paused_until_ms = 0
+    decide_up_to(work, key, row, effective_ms)
+    row.paused = False
+    row.paused_by = ""
+    row.paused_reason = ""
+    row.consecutive_failures = 0
+    after_run_ended(work, key, row)
 
 
 def _release(work: Work, key: JobKey, row: JobRow) -> None:

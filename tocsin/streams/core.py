@@ -29,9 +29,9 @@ from tocsin.schemas.records import (
 )
 from tocsin.schemas.rows import JobRow, RunRow
 from tocsin.schemas.topics import TopicNames
-from tocsin.streams.commands import fold_command, forget_trigger, release_parked, resume_job, unpark
+from tocsin.streams.commands import fold_command, forget_trigger, release_parked, unpark
 from tocsin.streams.config import Configuration
-from tocsin.streams.contested import after_run_ended, decide_again
+from tocsin.streams.contested import after_run_ended, decide_again, end_pause
 from tocsin.streams.definitions import delete_when_due, fold_definition, fold_tombstone
 from tocsin.streams.effects import Effects
 from tocsin.streams.occurrences import decide, decide_ahead
@@ -267,10 +267,9 @@ class PartitionCore:
             case Kind.OCCURRENCE if timer.range == AHEAD:
                 decide_ahead(work, key, row)
             case Kind.OCCURRENCE:
-                return decide(work, key, row)
+                return decide(work, key, row, work.now_ms)
             case Kind.RESUME:
-                resume_job(work, key, row, timer.due_ms)
-                work.emit_job_event(key, row, "resumed", effective_ms=timer.due_ms, reason="pause is over")
+                end_pause(work, key, row, timer.due_ms)
             case _:
                 delete_when_due(work, key, row)
         return True

@@ -38,7 +38,7 @@ def fold_definition(work: Work, record: Record, definition: JobDefinition) -> No
             key,
             row,
             "rejected",
-            effective_ms=effective_instant(work, record.timestamp_ms),
+            effective_ms=effective_instant(work, key, record.timestamp_ms),
             actor=definition.actor,
             source=(record.topic, record.offset),
             errors=errors,
@@ -79,7 +79,7 @@ def _apply(
     broken: str,
 ) -> None:
     """A new revision is in force from its effective instant on."""
-    effective_ms = effective_instant(work, record.timestamp_ms)
+    effective_ms = effective_instant(work, key, record.timestamp_ms)
     old: DefinitionRow | None = None
     if row is None:
         row = work.new_job(key)
@@ -134,7 +134,9 @@ def _arm_from(
     work: Work, key: JobKey, row: JobRow, old: DefinitionRow | None, new: DefinitionRow, effective_ms: int
 ) -> None:
     """The new definition owns the nominals after the effective instant."""
-    waiting = (row.armed_nominal_ms, row.armed_due_ms) if row.armed in ("ahead", "exact") else None
+    after_ms = effective_ms
+    if old is not None and _waits_for_spread(row, effective_ms):
+        after_ms = _keep_spread_out(work, key, row, old, new, row.armed_nominal_ms, effective_ms)
     row.decided_ahead = [n for n in row.decided_ahead if n > effective_ms]
     row.decided_ms = max(row.decided_ms, effective_ms)
     if row.broken:
@@ -146,9 +148,6 @@ def _arm_from(
     elif kind == "every" and new.job.schedule.after_completion and row.open:
         disarm(row)
     else:
-        after_ms = effective_ms
-        if old is not None and waiting is not None and waiting[0] <= effective_ms < waiting[1]:
-            after_ms = _keep_spread_out(work, key, row, old, new, waiting[0], effective_ms)
         arm(work, key, row, new, after_ms)
     settle_finished(work, key, row)
 
@@ -165,6 +164,11 @@ def _arm_one_shot(work: Work, key: JobKey, row: JobRow, new: DefinitionRow) -> N
         arm(work, key, row, new, nominal_ms)
 
 
+def _waits_for_spread(row: JobRow, effective_ms: int) -> bool:
+    """Whether the armed occurrence belongs to the old definition: its nominal has passed, and its due has not."""
+    return row.armed in ("ahead", "exact") and row.armed_nominal_ms <= effective_ms < row.armed_due_ms
+
+
 def _keep_spread_out(
     work: Work,
     key: JobKey,
@@ -178,12 +182,19 @@ def _keep_spread_out(
 
     They follow the new definition if it names the same ones, else they are skipped.
     """
-    before = timetable_of(old, row).newest(first_ms - 1, effective_ms, _WAITING_COMPARED_MAX)
-    after = timetable_of(new, row).newest(first_ms - 1, effective_ms, _WAITING_COMPARED_MAX)
+    before = _spread_out(row, old, first_ms, effective_ms)
+    after = () if row.broken else _spread_out(row, new, first_ms, effective_ms)
     if before == after and len(before) < _WAITING_COMPARED_MAX:
         return first_ms - 1
-    skip(work, key, row, first_ms, before[-1] if before else first_ms, len(before) or 1, False, "edited")
+    skip(work, key, row, first_ms, before[-1], len(before), False, "edited")
     return effective_ms
+
+
+def _spread_out(row: JobRow, definition: DefinitionRow, first_ms: int, effective_ms: int) -> tuple[int, ...]:
+    """The occurrences from first_ms, which is one that waits for its spread, to the change."""
+    if definition.job.schedule.after_completion:
+        return (first_ms,)  # there is no series: each counts from the end of the run before
+    return timetable_of(definition, row).newest(first_ms - 1, effective_ms, _WAITING_COMPARED_MAX)
 
 
 _WAITING_COMPARED_MAX: Final = 1_000
@@ -202,8 +213,11 @@ def _fold_deletion(work: Work, key: JobKey, record: Record, definition: JobDefin
         # The processor wanted to delete a definition that a newer one has replaced meanwhile.
         _write_again(work, key, row)
         return
-    effective_ms = effective_instant(work, record.timestamp_ms)
+    effective_ms = effective_instant(work, key, record.timestamp_ms)
     decide_up_to(work, key, row, effective_ms)
+    if _waits_for_spread(row, effective_ms):
+        waiting = _spread_out(row, work.current(key, row), row.armed_nominal_ms, effective_ms)
+        skip(work, key, row, waiting[0], waiting[-1], len(waiting), False, "deleted")
     disarm(row)
     row.finished_ms = 0
     row.deleted_ms = work.now_ms

@@ -120,19 +120,21 @@ def decide_ahead(work: Work, key: JobKey, row: JobRow) -> None:
     if held_back or not alone:
         row.armed = "exact"
     else:
-        decide(work, key, row)
+        decide(work, key, row, work.now_ms)
 
 
-def decide(work: Work, key: JobKey, row: JobRow) -> bool:
+def decide(work: Work, key: JobKey, row: JobRow, through_ms: int) -> bool:
     """Give the armed occurrence its disposition, and arm the next. False: it has to wait, nothing changed.
 
-    The caller saw to it that the instant has come, or that the decision cannot change until then.
+    The caller saw to it that the instant has come, or that the decision cannot change until then. Where several are
+    decided together, those due up to `through_ms` are: up to which the definition and the pause in force count.
     """
     definition = work.current(key, row)
     nominal_ms, due_ms = row.armed_nominal_ms, row.armed_due_ms
     table = timetable_of(definition, row)
     if row.paused:
-        _skip_due_series(work, key, row, table, "paused")
+        until_ms = row.paused_until_ms or through_ms
+        _skip_due_series(work, key, row, table, "paused", min(until_ms, through_ms))
         return True
     if row.skip_next > 0:
         row.skip_next -= 1
@@ -143,7 +145,7 @@ def decide(work: Work, key: JobKey, row: JobRow) -> bool:
         definition.job.schedule.kind in ("cron", "every") and not definition.job.schedule.after_completion
     )
     if recurring and is_missed(definition.job.catchup, work.now_ms, due_ms):
-        _catch_up(work, key, row, definition, table)
+        _catch_up(work, key, row, definition, table, through_ms)
         return True
     return _decide_one(work, key, row, definition, nominal_ms, due_ms)
 
@@ -271,14 +273,18 @@ def arm_after_completion(work: Work, key: JobKey, row: JobRow, definition: Defin
 # --- missed, paused: series -----------------------------------------------------------------------------------
 
 
-def _catch_up(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, table: Timetable) -> None:
-    """Decide all missed occurrences at once, by the catch-up policy."""
+def _catch_up(
+    work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, table: Timetable, through_ms: int
+) -> None:
+    """Decide all missed occurrences up to `through_ms` at once, by the catch-up policy."""
     policy = definition.job.catchup
     first = row.armed_nominal_ms
     offset = row.armed_due_ms - row.armed_nominal_ms
-    newest_due = work.now_ms - offset
-    newest_missed = table.newest(first - 1, newest_due - policy.grace_ms - 1, 1)[-1]
-    window_from = newest_due - policy.window_ms
+    newest_due = min(through_ms, work.now_ms) - offset
+    newest_missed = table.newest(first - 1, min(newest_due, work.now_ms - offset - policy.grace_ms - 1), 1)[
+        -1
+    ]
+    window_from = work.now_ms - offset - policy.window_ms
     chosen: tuple[int, ...] = ()
     match policy.mode:
         case "none":
@@ -335,10 +341,12 @@ def _skip_range(
     skip(work, key, row, first, last[-1], counted.n, counted.at_least, reason)
 
 
-def _skip_due_series(work: Work, key: JobKey, row: JobRow, table: Timetable, reason: str) -> None:
-    """Every occurrence that is due by now is skipped, in one record."""
+def _skip_due_series(
+    work: Work, key: JobKey, row: JobRow, table: Timetable, reason: str, through_ms: int
+) -> None:
+    """Every occurrence that is due by `through_ms` is skipped, in one record."""
     offset = row.armed_due_ms - row.armed_nominal_ms
-    through = max(row.armed_nominal_ms, work.now_ms - offset)
+    through = max(row.armed_nominal_ms, through_ms - offset)
     definition = work.current(key, row)
     if definition.job.schedule.after_completion:
         skip(work, key, row, row.armed_nominal_ms, row.armed_nominal_ms, 1, False, reason)

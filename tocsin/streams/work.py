@@ -63,6 +63,8 @@ class Work:
     undecided: Undecided
     parked: dict[tuple[JobKey, int], int]
     """Parked commands: (job, offset of the command) -> the offset of `jobs` that it waits for. A cache of the rows."""
+    effective: dict[JobKey, int] = field(default_factory=dict)
+    """From when the newest change of this tick counts, for each job that was changed."""
     _jobs: dict[JobKey, JobRow] = field(default_factory=dict)
     _runs: dict[tuple[JobKey, int], RunRow | None] = field(default_factory=dict)
 
