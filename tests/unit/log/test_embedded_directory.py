@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rocksdict import Cache, WriteBufferManager
 
 from tocsin.clock import FakeClock
 from tocsin.log.embedded import EmbeddedLog
@@ -175,3 +176,22 @@ def test_closing_twice_does_no_harm_and_a_closed_log_refuses(directory: Path) ->
     reader.assign({HERE: 0})
     with pytest.raises(LogUnavailable, match="closed"):
         reader.poll(1, 0)
+
+
+def test_memory_can_be_shared_with_other_databases_of_the_process(tmp_path: Path) -> None:
+    cache, write_buffers = Cache(8 << 20), WriteBufferManager(4 << 20, False)
+    with (
+        EmbeddedLog.open(tmp_path / "one", FakeClock(), cache=cache, write_buffers=write_buffers) as one,
+        EmbeddedLog.open(tmp_path / "two", FakeClock(), cache=cache, write_buffers=write_buffers) as two,
+    ):
+        used = [write_buffers.get_usage()]
+        for log in (one, two):
+            log.create_topics([SPEC])
+            producer = log.producer()
+            for _ in range(10):
+                producer.produce("t", key=b"k", value=bytes(700_000))
+                assert producer.flush(30) == 0
+            used.append(write_buffers.get_usage())
+        assert used[0] < used[1]
+        # Two logs that have taken 14 MB keep to the one limit, give or take the buffer that is being written out.
+        assert used[2] < 12 << 20
