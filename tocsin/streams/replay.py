@@ -32,7 +32,7 @@ from tocsin.streams.meta import Meta, counts_as_one
 from tocsin.streams.rocks import Scan, StoreCorrupt, UnknownLayout
 from tocsin.streams.store import PartitionStore
 from tocsin.streams.timer_index import FIRED_PER_RANGE_DELETE
-from tocsin.streams.timers import RANGES, TIMED, TimerRange, end_of, first_of, range_of, timers_of
+from tocsin.streams.timers import RANGES, TIMED, TimerRange, end_of, first_of, range_of, timer_keys
 
 BATCH_BYTES_MAX: Final = 4 << 20
 """Definitions may be large; a batch that grows beyond this is written at once, and its offsets are claimed by the last."""
@@ -101,7 +101,7 @@ class Replay:
                 old = decoded(family, key, database.get(family.name, key))
                 new = decoded(family, key, value)
                 counts[family.name] += counts_as_one(new) - counts_as_one(old)
-                before, after = _keys(family, key, old), _keys(family, key, new)
+                before, after = timer_keys(family, key, old), timer_keys(family, key, new)
                 for timer in before:
                     if timer not in after:
                         batch.delete(timer, timers)
@@ -171,7 +171,7 @@ class TimerBuild:
         for family, key, data in self._rows():
             row = decoded(family, key, data)
             self._counts[family.name] += counts_as_one(row)
-            for timer in _keys(family, key, row):
+            for timer in timer_keys(family, key, row):
                 batch.put(timer, b"", timers)
                 lane = range_of(timer)
                 self._lows[lane] = min(self._lows[lane], timer)
@@ -267,7 +267,3 @@ def decoded(family: Family, key: bytes, data: bytes | None) -> Row | None:
         ) from error
     except CodecError as error:
         raise StoreCorrupt(f"{family.name} row {key!r}: {error}") from error
-
-
-def _keys(family: Family, key: bytes, row: Row | None) -> tuple[bytes, ...]:
-    return tuple(timer.encode() for timer in timers_of(family, key, row))

@@ -19,10 +19,11 @@ CONTENT_FACTOR: Final = 3
 
 
 class RowBudget:
-    """The bytes that the caches of one view share. `limit` is asked for each time, since it depends on who else is open."""
+    """The bytes that the caches of one view share. `limit` depends on who else is open: it is asked for now and then."""
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
+        self._young_bytes_max = limit() // 2
         self._caches: list[RowCache[Hashable, object]] = []
         self._young_bytes = 0
 
@@ -31,10 +32,14 @@ class RowBudget:
         self._caches.append(made)  # type: ignore[arg-type]  # only aged from here
         return made
 
+    def refresh(self) -> None:
+        self._young_bytes_max = self._limit() // 2
+
     def charge(self, size: int) -> None:
         self._young_bytes += size
-        if self._young_bytes > self._limit() // 2:
+        if self._young_bytes > self._young_bytes_max:
             self._young_bytes = 0
+            self.refresh()
             for cache in self._caches:
                 cache.age()
 

@@ -11,7 +11,7 @@ from tocsin.streams.meta import counts_as_one
 from tocsin.streams.rocks import Getter, StoreClosed
 from tocsin.streams.row_cache import RowCache
 from tocsin.streams.timer_index import TimerIndex
-from tocsin.streams.timers import TIMED, timers_of
+from tocsin.streams.timers import TIMED, timer_keys
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Row)
@@ -38,7 +38,7 @@ class _Change(Generic[R]):
 
     def settle(self, family: Family, index: TimerIndex) -> None:
         self.unsettled = False
-        after = tuple(timer.encode() for timer in timers_of(family, self.key, self.row))
+        after = timer_keys(family, self.key, self.row)
         if after != self.timers:
             index.change(self.timers, after)
             self.timers = after
@@ -74,7 +74,7 @@ class RowTable(Generic[K, R]):
             return change.row
         row = self.cache.get(key)
         if row is None:
-            row = self._stored(key)
+            row = self._stored(key, self._key_of(key))
         if self.lent is not None and row is not None:
             self.lent.append((row, encode_row(row)))
         return row
@@ -83,15 +83,17 @@ class RowTable(Generic[K, R]):
         """None deletes."""
         change = self.changed.get(key)
         if change is None:
-            base = self.cache.get(key) or self._stored(key)
+            stored = self._key_of(key)
+            base = self.cache.get(key)
+            if base is None:
+                base = self._stored(key, stored)
             if base is row:
                 if row is None:
                     return
                 raise RowChangedInPlace(
                     f"{self.family.name} {key}: put a copy, not the row that get() returned"
                 )
-            stored = self._key_of(key)
-            timers = tuple(timer.encode() for timer in timers_of(self.family, stored, base))
+            timers = timer_keys(self.family, stored, base) if self._timed and base is not None else ()
             change = self.changed[key] = _Change(stored, base, timers)
         self.version += 1
         change.row = row
@@ -153,8 +155,8 @@ class RowTable(Generic[K, R]):
         self.changed = {}
         self.unsettled = []
 
-    def _stored(self, key: K) -> R | None:
-        data = self.read(self._key_of(key))
+    def _stored(self, key: K, stored: bytes) -> R | None:
+        data = self.read(stored)
         if data is None:
             return None
         row = decode_row(self._row_class, data)

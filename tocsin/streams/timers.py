@@ -80,7 +80,7 @@ class Timer(NamedTuple):
         return split_pending(b"%b%b\0%b" % (self.disc[:1], self.key, self.disc[1:]))
 
     def encode(self) -> bytes:
-        return b"%b%b\0%b" % (_HEAD.pack(self.range, self.due_ms + _BIAS, self.kind), self.key, self.disc)
+        return _HEAD.pack(self.range, self.due_ms + _BIAS, self.kind) + self.key + b"\0" + self.disc
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -126,6 +126,11 @@ def timers_of(family: Family, key: bytes, row: Row | None) -> tuple[Timer, ...]:
     """Every timer of the row under `key` (its key in the store). None: there is no such row, so it has none."""
     derive = _DERIVE[family.name]
     return () if row is None or derive is None else derive(key, row)
+
+
+def timer_keys(family: Family, key: bytes, row: Row | None) -> tuple[bytes, ...]:
+    """timers_of, encoded."""
+    return tuple(map(Timer.encode, timers_of(family, key, row)))
 
 
 def _of_job(key: bytes, row: JobRow) -> tuple[Timer, ...]:

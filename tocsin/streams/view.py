@@ -61,7 +61,7 @@ class View:
         self._store: PartitionStore | None = store
         self._check = check
         environment = store.database.environment
-        budget = RowBudget(lambda: environment.row_cache_share)
+        budget = self._budget = RowBudget(lambda: environment.row_cache_share)
 
         def table(family: Family, row_class: type[R], key_of: Callable[[K], bytes]) -> RowTable[K, R]:
             read = store.database.getter(family.name)
@@ -203,6 +203,7 @@ class View:
         for table in self._tables:
             table.committed()
         self._history = {}
+        self._budget.refresh()
         if self._check:
             problems = store.below_low_water()
             assert not problems, problems
