@@ -73,7 +73,7 @@ web: dev ## the web UI in Chromium
 
 .PHONY: bench
 bench: dev ## each figure we claim, with its method
-	@for file in benchmarks/[a-z]*.py; do \
+	@for file in benchmarks/bench_*.py; do \
 	    name=$$(basename "$$file" .py); echo "==> $$name"; $(BIN)/python -m "benchmarks.$$name" || exit 1; \
 	done
 
