@@ -169,7 +169,8 @@ class Clients:
                 return Schedule()
 
     def _overlap(self) -> Overlap:
-        return Overlap(mode=self._random.choice(OVERLAPS), limit=self._random.choice((1, 2, 100)))
+        mode = self._random.choice(OVERLAPS)
+        return Overlap(mode=mode, limit=self._random.choice((1, 2, 100)) if mode == "buffer_all" else 100)
 
     def _retry(self) -> Retry:
         random = self._random
@@ -187,9 +188,9 @@ class Clients:
         random = self._random
         return CatchUp(
             mode=random.choice(CATCH_UPS),
-            window_ms=random.choice((10_000, 30_000, 86_400_000)),
+            window_ms=random.choice((5_000, 30_000, 86_400_000)),
             limit=random.choice((1, 2, 100)),
-            grace_ms=random.choice((1_000, 3_000, 30_000)),
+            grace_ms=random.choice((1_000, 3_000, 5_000)),
         )
 
     # --- commands

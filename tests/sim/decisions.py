@@ -168,6 +168,7 @@ class _Run:
     event: RunEvent
     withdrawn: int = 0
     dispatch_due_ms: int = 0
+    is_retry: bool = False
 
 
 @dataclass(slots=True)
@@ -210,6 +211,7 @@ class Decisions:
                 run = self.runs.get(value.run_id)
                 if run is not None:
                     run.dispatch_due_ms = value.due_ms
+                    run.is_retry = value.due_ms > value.emitted_ms and run.event.attempts[-1].attempt > 1
                     run.withdrawn = 0
             case Control():
                 run = self.runs.get(value.run_id)
@@ -339,7 +341,7 @@ class Decisions:
                 return
             if status == "scheduled":
                 withdrawn = run.withdrawn >= run.event.dispatch
-                if not withdrawn and run.dispatch_due_ms <= due_ms:
+                if not withdrawn and not (run.is_retry and run.dispatch_due_ms > due_ms):
                     return
             if status == "retrying" and not modes[run.event.revision].retry.until_next:
                 return

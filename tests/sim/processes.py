@@ -222,7 +222,7 @@ class WorkerProcess(Process):
         self.executor.pump()
         try:
             self.core.run_once()
-            if self.stopping and self.core.is_drained:
+            if self.stopping and self.core.is_drained():
                 self.world.leaves(self)
                 self.core.close()
                 self.world.note(f"{self.name} has stopped")

@@ -88,7 +88,7 @@ def apply_command(
         case SkipNext():
             _skip_next(work, key, row, command, timestamp_ms, source)
         case Redrive():
-            why = _redrive(work, key, row, command)
+            why = _redrive(work, key, row, command, timestamp_ms)
         case Backfill():
             why = "not_available"
         case _:
@@ -128,6 +128,7 @@ def _trigger(work: Work, key: JobKey, row: JobRow, command: Trigger, timestamp_m
     used = work.view.pending("trigger", key, command.trigger_id)
     if used is not None and used.refuse_until_ms > work.now_ms:
         return ""  # the same trigger again
+    decide_up_to(work, key, row, effective_instant(work, key, timestamp_ms))
     run_id = trigger_run_id(key, command.trigger_id)
     if any(run.run_id == run_id for run in work.open_runs(key, row)):
         return ""
@@ -241,7 +242,7 @@ def _skip_next(
     )
 
 
-def _redrive(work: Work, key: JobKey, row: JobRow, command: Redrive) -> str:
+def _redrive(work: Work, key: JobKey, row: JobRow, command: Redrive, timestamp_ms: int) -> str:
     """A dead letter runs again, by the revision in force: the same run id, attempts and dispatches go on counting."""
     if row.broken:
         return row.broken
@@ -251,6 +252,7 @@ def _redrive(work: Work, key: JobKey, row: JobRow, command: Redrive) -> str:
     if letter is None or letter.run.run_id != command.run_id:
         return "no_dead_letter"
     work.view.delete_dead(key, command.seq)
+    decide_up_to(work, key, row, effective_instant(work, key, timestamp_ms))
     definition = work.current(key, row)
     row.seq = max(row.seq + 1, work.now_ms)
     run: RunRow = letter.run.copy()

@@ -95,8 +95,8 @@ def withdraw_ahead(work: Work, row: JobRow, key: JobKey, effective_ms: int) -> N
 
 def verdict_of(work: Work, key: JobKey, row: JobRow, run: RunRow) -> tuple[str, DefinitionRow | None]:
     """What holds for an undecided run: "run" with the definition to run, or the reason to skip it."""
-    if row.deleted_ms:
-        return "deleted", None
+    if row.deleted_ms or run.cause not in ("schedule", "catchup"):
+        return "deleted", None  # of the others, only a deletion withdraws any
     if run.held:
         held = work.definition(key, run.held_revision) if run.held == "run" else None
         return run.held, held
@@ -120,8 +120,8 @@ def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
     passed = run.due_ms <= work.now_ms
     if verdict != "run":
         if passed and not run.contested:
-            # The watermark has passed it, so that it stays a run (P12).
-            close(work, key, row, run, "cancel", verdict)
+            # Its instant had passed when the job was deleted. The watermark has, too, so it stays a run (P12).
+            close(work, key, row, run, "cancel", "deleted")
             after_run_ended(work, key, row)
         elif passed or not work.rules.p4_decide_when_dropped:
             _skip_run(work, key, row, run, verdict)

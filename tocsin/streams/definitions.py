@@ -230,7 +230,8 @@ def _fold_deletion(work: Work, key: JobKey, record: Record, definition: JobDefin
             if run.status != "undecided":
                 close(work, key, row, run, "cancel", "deleted")
         elif run.status == "scheduled":
-            run.contested = work.rules.p12_watermark_waits and run.attempt_due_ms > effective_ms
+            ahead = run.cause in ("schedule", "catchup") and run.due_ms > effective_ms
+            run.contested = ahead and work.rules.p12_watermark_waits
             withdraw(work, run, "withdraw")
     forget_revision(work, key, row, row.revision)
     work.emit_job_event(

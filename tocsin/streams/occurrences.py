@@ -196,7 +196,7 @@ def overlap_verdict(
     if due_ms > work.reports_through_ms and due_ms <= work.now_ms and work.rules.p9_reports_first:
         return "unread"
     others = [run for run in work.open_runs(key, row) if run is not but]
-    runs = sort_open_runs([(run, _until_next(work, key, run)) for run in others], due_ms)
+    runs = sort_open_runs((run, _until_next(work, key, run)) for run in others)
     if runs.unanswered and mode != "replace" and work.rules.p10_wait_for_answer:
         return "unanswered"
     for run in runs.supersedable:

@@ -51,7 +51,7 @@ def is_missed(catchup: CatchUp, now_ms: int, due_ms: int) -> bool:
 
 
 class OpenRuns(NamedTuple):
-    """The open runs of a job, as an occurrence that is due at some instant sees them."""
+    """The open runs of a job, as an occurrence sees them at its instant."""
 
     supersedable: list[RunRow]
     """They only wait for a retry that a newer occurrence makes pointless."""
@@ -64,10 +64,11 @@ class OpenRuns(NamedTuple):
 _WAITING: Final[frozenset[RunStatus]] = frozenset({"retrying", "buffered", "waiting"})
 
 
-def sort_open_runs(runs: Iterable[tuple[RunRow, bool]], due_ms: int) -> OpenRuns:
-    """Sort the open runs (with their own policy's until_next) for an occurrence due at `due_ms`.
+def sort_open_runs(runs: Iterable[tuple[RunRow, bool]]) -> OpenRuns:
+    """Sort the open runs, each with its own policy's until_next, for the decision of an occurrence.
 
-    A run that was withdrawn and dropped has no due record: it is decided by itself and hinders nobody.
+    A run that was withdrawn and dropped has no due record: it is decided by itself and hinders nobody. One whose due
+    record is out is active, also if it is due a little later (a trigger, what was released): a worker may start it.
     """
     supersedable: list[RunRow] = []
     unanswered: list[RunRow] = []
@@ -81,8 +82,6 @@ def sort_open_runs(runs: Iterable[tuple[RunRow, bool]], due_ms: int) -> OpenRuns
                 supersedable.append(run)
             case "scheduled" if run.withdrawal != "none":
                 unanswered.append(run)
-            case "scheduled" if run.attempt_due_ms > due_ms:
-                continue  # waiting, not active
             case _:
                 active.append(run)
                 buffered += run.status == "buffered"

@@ -78,7 +78,9 @@ def dispatch(
     """
     job = definition.job
     move(run, "dispatch")
-    if retry or run.attempt == 0:
+    if (
+        retry or run.attempt == run.attempts_before
+    ):  # a redriven run may have waited before its first new attempt
         run.attempt += 1
     run.dispatch += 1
     run.outstanding = True
