@@ -17,10 +17,10 @@ def check(
     document: Any, *, config: ConfigSnapshot, queries: Queries, now_ms: int
 ) -> tuple[Job | None, list[Problem]]:
     """The job and no problems, or all problems of the document together (the job, too, if it could be read)."""
-    job, found = parse(document)
+    job, misread = parse(document)
     if job is None:
-        return None, list(found)
-    found = [*found, *problems(job, now_ms=now_ms), *queue_problems(job, config.queues)]
+        return None, list(misread)
+    found = [*problems(job, now_ms=now_ms), *queue_problems(job, config.queues)]
     # An `at` that was ahead when it was defined lies in the past when the same file is applied again.
     if found and all(p.rule == TOO_OLD for p in found) and _in_force(job, queries):
         return job, []

@@ -119,10 +119,8 @@ def _check(document: Document, queues: "Mapping[str, Queue]") -> _Entry:
     from tocsin.schemas.document import parse
     from tocsin.schemas.problems import problems
 
-    job, found = parse(document.value)
-    found = list(found)
-    if job is not None:
-        found += [*problems(job), *queue_problems(job, queues)]
+    job, misread = parse(document.value)
+    found = list(misread) if job is None else [*problems(job), *queue_problems(job, queues)]
     value = document.value
     key = f"{value.get('namespace', 'default')}/{value.get('id', '')}" if isinstance(value, dict) else ""
     entry = _Entry(document.place, key, b"")
