@@ -8,6 +8,7 @@ One thread owns the loop, its consumers and its one producer. run_once() is the 
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -17,6 +18,7 @@ from tocsin.clock import Clock
 from tocsin.log.port import (
     CommitReceipt,
     EventLog,
+    LogError,
     LogUnavailable,
     NotAMember,
     OutcomeUnknown,
@@ -223,11 +225,7 @@ class Topology:
         try:
             journals, receipt = self._append(dirty, release)
         except (TransactionAborted, NotAMember, LogUnavailable) as error:
-            self._producer.abort()
-            self._rewind()
-            self.log_trouble = str(error)
-            if isinstance(error, LogUnavailable):
-                self._log.wait((), UNAVAILABLE_PAUSE_S)
+            self._give_up_transaction(error)
             return False
         except (ProducerFenced, OutcomeUnknown):
             self._take_over_again()
@@ -280,6 +278,15 @@ class Topology:
             if stamped is not None:
                 self.clock_offset_ms = self._clock.now_ms() - stamped[1]
         return journals, receipt
+
+    def _give_up_transaction(self, error: LogError) -> None:
+        """Nothing of it stands. If the log is away or full, trying again at once would only be a busy loop."""
+        with suppress(LogUnavailable):
+            self._producer.abort()
+        self._rewind()
+        self.log_trouble = str(error.__cause__ or error)
+        if isinstance(error, LogUnavailable) or isinstance(error.__cause__, LogUnavailable):
+            self._log.wait((), UNAVAILABLE_PAUSE_S)
 
     def _rewind(self) -> None:
         """The transaction is definitely void: drop its work, and read the inputs again."""
