@@ -97,7 +97,8 @@ class RegisteredFunction:
     call: FunctionLike
     is_async: bool
     wants_context: bool
-    signature: inspect.Signature
+    signature: inspect.Signature | None
+    """None for a built-in that does not tell."""
 
 
 class FunctionRegistry:
@@ -117,12 +118,15 @@ class FunctionRegistry:
                 f"{_origin(call)} and {_origin(existing.call)} are both registered as {name!r}: give one of them "
                 f"another name, @function('name')"
             )
-        signature = inspect.signature(call)
+        try:
+            signature = inspect.signature(call)
+        except ValueError:
+            signature = None
         self._functions[name] = RegisteredFunction(
             name=name,
             call=call,
             is_async=inspect.iscoroutinefunction(call),
-            wants_context="context" in signature.parameters,
+            wants_context=signature is not None and "context" in signature.parameters,
             signature=signature,
         )
 

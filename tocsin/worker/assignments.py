@@ -369,6 +369,10 @@ class Assignments:
     def are_scanned(self) -> bool:
         return all(a.due.scanned and a.due_now.scanned for a in self._by_number.values())
 
+    def are_opening(self) -> bool:
+        """Whether a partition was assigned of which nothing may start yet, and the next pass may change that."""
+        return any(not (a.gates_passed() and a.commits_accepted) for a in self._by_number.values())
+
     def forget_old_knowledge(self) -> None:
         """Drop what no record that can still be fetched is about."""
         for assignment in self._by_number.values():

@@ -37,6 +37,9 @@ SCAN_PER_PASS_MAX: Final = 2_000
 CONTROL_PER_PASS_MAX: Final = 2_000
 
 IDLE_WAIT_S: Final = 0.5
+JOIN_WAIT_S: Final = 0.05
+"""While no partition is held: each step of a rebalance is served by a poll."""
+
 FORGET_EVERY_S: Final = 10.0
 
 
@@ -157,8 +160,11 @@ class WorkerCore:
             return 0.0
         now_s = self._clock.monotonic_s()
         waits = [IDLE_WAIT_S]
-        if len(self._executions) or self._reports.outstanding() or self._commits.in_flight():
+        outstanding = len(self._executions) or self._reports.outstanding() or self._commits.in_flight()
+        if outstanding or self._stopping or self._assignments.are_opening():
             waits.append(self.config.report_delay_s)
+        elif not len(self._assignments):
+            waits.append(JOIN_WAIT_S)
         due_ms = self._holding.next_due_ms()
         if due_ms is not None and not self._stopping:
             waits.append((due_ms - self._clock.now_ms()) / 1000)

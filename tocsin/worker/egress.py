@@ -140,6 +140,9 @@ class EgressGuard:
         if ":" in bare or not bare or bare.replace(".", "").isdigit():
             # A client would take it for an address, too, and read it in its own way.
             raise EgressBlocked(host, host, "not a well-formed address")
+        name = bare.lower()
+        if (name == "localhost" or name.endswith(".localhost")) and not self._allows_host(host):
+            self.check(host, "127.0.0.1")  # by RFC 6761, whatever a name server may say
         return None
 
     def check_all(self, host: str, addresses: Iterable[str]) -> None:

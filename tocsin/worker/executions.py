@@ -3,6 +3,7 @@
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -336,6 +337,8 @@ class Executions:
             self._holding.hold_again(held)
 
     def _end_aborted(self, running: Running, outcome: Outcome) -> None:
+        # What was aborted does not say when it had begun.
+        outcome = replace(outcome, started_ms=running.started_ms)
         held = running.held
         if running.abort == "cancel":
             self._metrics.cancelled += 1
@@ -351,17 +354,7 @@ class Executions:
             "unconfirmed": "the scheduler did not confirm the start of this attempt in time",
         }.get(running.abort or "", "the attempt was interrupted inside the worker")
         self._metrics.failed += 1
-        self._report(
-            running,
-            "failed",
-            Outcome(
-                kind="failed",
-                started_ms=outcome.started_ms,
-                ended_ms=outcome.ended_ms,
-                error=error,
-                retryable=True,
-            ),
-        )
+        self._report(running, "failed", replace(outcome, kind="failed", error=error, retryable=True))
 
     def _report(self, running: Running, kind: Literal["succeeded", "failed"], outcome: Outcome) -> None:
         held = running.held

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from tocsin.clock import Clock
@@ -55,7 +56,7 @@ class LoopExecutor:
         self._handed: deque[Execution | str] = deque()
         """Executions to start and ids to abort, in the order of the calls."""
         self._is_woken = False
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[Outcome]] = {}
         # Each is written by one thread only, so their difference needs no lock.
         self._started_count = 0
         self._ended_count = 0
@@ -117,30 +118,29 @@ class LoopExecutor:
                 case Execution() as execution:
                     task = self._loop.create_task(self._execute(execution))
                     self._tasks[execution.id] = task
+                    # Not at the end of the coroutine: one that is aborted before its first step never gets there.
+                    task.add_done_callback(partial(self._done, execution.id))
                 case str(execution_id):
                     aborted = self._tasks.get(execution_id)
                     if aborted is not None:
                         aborted.cancel()
 
-    async def _execute(self, execution: Execution) -> None:
-        now_ms = self._clock.now_ms()
+    async def _execute(self, execution: Execution) -> Outcome:
         try:
-            outcome = await self._begin(execution)
-        except asyncio.CancelledError:
-            outcome = Outcome(kind="aborted", started_ms=now_ms, ended_ms=self._clock.now_ms())
+            return await self._begin(execution)
         except Exception as error:
             # Our mistake, not the job's: another attempt, on another worker perhaps, may get further.
             logger.exception(
                 "execution %s of %s failed inside the worker", execution.id, execution.run.run_id
             )
-            outcome = Outcome(
+            now_ms = self._clock.now_ms()
+            return Outcome(
                 kind="failed",
                 started_ms=now_ms,
-                ended_ms=self._clock.now_ms(),
+                ended_ms=now_ms,
                 error=f"an error inside the worker: {type(error).__name__}: {error}",
                 retryable=True,
             )
-        self._end(execution.id, outcome)
 
     async def _begin(self, execution: Execution) -> Outcome:
         run = execution.run
@@ -161,8 +161,13 @@ class LoopExecutor:
             retryable=True,
         )
 
-    def _end(self, execution_id: str, outcome: Outcome) -> None:
-        self._tasks.pop(execution_id, None)
+    def _done(self, execution_id: str, task: asyncio.Task[Outcome]) -> None:
+        if task.cancelled():
+            now_ms = self._clock.now_ms()
+            outcome = Outcome(kind="aborted", started_ms=now_ms, ended_ms=now_ms)
+        else:
+            outcome = task.result()
+        del self._tasks[execution_id]
         self._ended_count += 1
         assert self._ended is not None
         self._ended(execution_id, outcome)

@@ -16,7 +16,7 @@ from tocsin.schemas.job import FunctionTarget
 from tocsin.schemas.records import DueRun
 from tocsin.worker.execution import RESPONSE_BYTES_MAX, Execution, Outcome
 from tocsin.worker.placeholders import Placeholders
-from tocsin.worker.threads import Call, Threads
+from tocsin.worker.threads import Call, Returned, Threads
 
 
 class FunctionCaller:
@@ -49,39 +49,38 @@ class FunctionCaller:
             arguments = _arguments(execution.run, target, function, context)
         except ValueError as error:
             return self._failed(started_ms, str(error), retryable=False)
-        try:
-            result = await self._run(function, arguments, context)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit in a function ends the run, not the worker
-            return self._judge_error(started_ms, error)
+        returned = await self._run(function, arguments, context)
+        if returned.error is not None:
+            return self._judge_error(started_ms, returned.error)
         return Outcome(
             kind="succeeded",
             started_ms=started_ms,
             ended_ms=self._clock.now_ms(),
-            response="" if result is None else _excerpt(result),
+            response="" if returned.value is None else _excerpt(returned.value),
         )
 
     async def _run(
         self, function: RegisteredFunction, arguments: dict[str, Any], context: FunctionContext
-    ) -> Any:
-        if function.is_async:
-            return await function.call(**arguments)
-        return await self._run_in_thread(lambda: function.call(**arguments), context)
+    ) -> Returned:
+        if not function.is_async:
+            return await self._run_in_thread(lambda: function.call(**arguments), context)
+        try:
+            return Returned(await function.call(**arguments), None)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit in a function ends the run, not the worker
+            return Returned(None, error)
 
-    async def _run_in_thread(self, call: Call, context: FunctionContext) -> Any:
+    async def _run_in_thread(self, call: Call, context: FunctionContext) -> Returned:
         future = self._threads.run(call)
         while not future.done():
             try:
                 await asyncio.shield(future)
             except asyncio.CancelledError:
                 context.cancel()  # the thread goes on until it looks, or returns; so does the execution
-        returned = future.result()
         if context.has_seen_cancel:
             raise asyncio.CancelledError
-        if returned.error is not None:
-            raise returned.error
-        return returned.value
+        return future.result()
 
     def _judge_error(self, started_ms: int, error: BaseException) -> Outcome:
         retry_after = max(0, round(error.delay_s * 1000)) if isinstance(error, RetryAfter) else -1
@@ -129,7 +128,8 @@ def _arguments(
     if function.wants_context:
         arguments["context"] = context
     try:
-        function.signature.bind(**arguments)
+        if function.signature is not None:
+            function.signature.bind(**arguments)
     except TypeError as error:
         raise ValueError(f"the arguments do not fit {target.name!r}: {error}") from error
     return arguments

@@ -1,6 +1,7 @@
 """HTTP targets: one request for one execution, through aiohttp (docs/decisions/005 has the measurement)."""
 
 import hashlib
+import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC
@@ -55,6 +56,8 @@ _RESERVED: Final = frozenset(
     )
 )
 _RESERVED_PREFIXES: Final = ("webhook-", "tocsin-")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 Address = tuple[int, str]
 """Family and address."""
@@ -138,6 +141,7 @@ class HttpCaller:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one job is no business of another
             auto_decompress=False,
+            skip_auto_headers=("Content-Type",),
             trust_env=False,
             headers={"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"},
         )
@@ -261,13 +265,15 @@ class HttpCaller:
 def request_headers(
     run: DueRun, target: HttpTarget, values: Placeholders, started_ms: int
 ) -> list[tuple[str, str]]:
-    """The job's headers, and those that say who the run is: the latter win (K43)."""
+    """The job's headers, and those that say who the run is: the latter win (K43). Raises ValueError."""
     headers: list[tuple[str, str]] = []
     has_content_type = False
     for name, value in values.expand_headers(target.headers):
         lower = name.lower()
         if lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES):
             continue
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"the header {name[:100]!r} has a name or a value that HTTP does not allow")
         has_content_type = has_content_type or lower == "content-type"
         headers.append((name, value))
     content_type = _CONTENT_TYPES.get(target.body_kind)

@@ -108,7 +108,15 @@ def test_a_public_address_is_allowed_and_made_canonical(host: str, canonical: st
     assert canonical == STRICT.literal(host)
 
 
-@pytest.mark.parametrize("host", ["example.com", "localhost", "localhost.", "0x7f.example", "cafe.be", "a1"])
+@pytest.mark.parametrize("host", ["localhost", "localhost.", "LOCALHOST", "db.localhost", "db.localhost."])
+def test_localhost_is_a_loopback_address_without_being_looked_up(host: str) -> None:
+    with pytest.raises(EgressBlocked, match="loopback"):
+        STRICT.literal(host)
+    assert EgressGuard(EgressPolicy(allow_loopback=True)).literal(host) is None
+    assert EgressGuard(EgressPolicy(allow=("localhost", "*.localhost"))).literal(host) is None
+
+
+@pytest.mark.parametrize("host", ["example.com", "localhost.example", "0x7f.example", "cafe.be", "a1"])
 def test_a_name_is_left_to_be_resolved(host: str) -> None:
     assert STRICT.literal(host) is None
 

@@ -71,6 +71,7 @@ def test_a_cancel_aborts_what_executes_and_says_so(world: World) -> None:
     world.pass_time(500)
     assert ["e1"] == worker.executor.aborted
     assert [("cancelled", "e1")] == [(report.kind, report.execution) for report in world.reports()]
+    assert world.reports()[0].started_ms < world.reports()[0].ended_ms
     world.pass_time(600)
     assert 1 == world.committed().offset
 
