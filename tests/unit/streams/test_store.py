@@ -33,6 +33,7 @@ from tocsin.streams.store import (
     RowChangedInPlace,
     StoreClosed,
     StoreCorrupt,
+    StoreEnvironment,
     StoreFull,
     StoreLocked,
     UnknownLayout,
@@ -560,6 +561,55 @@ def test_position_is_what_the_last_commit_reached(store: PartitionStore, view: V
     assert reached == store.position
     view.commit(replace(reached, changelog_offset=6, runs_offset=-1))
     assert replace(reached, changelog_offset=6) == store.position
+
+
+# --- what stores share
+
+
+def test_a_store_that_idles_with_full_buffers_makes_room_for_a_busy_one(tmp_path: Path) -> None:
+    shared = StoreEnvironment(cache_bytes=16 << 20, write_buffer_bytes=8 << 20, row_cache_bytes=1 << 20)
+    stores = [PartitionStore.open(tmp_path / name, shared) for name in ("idle", "busy")]
+    views = []
+    for store in stores:
+        store.start_empty()
+        views.append(store.view())
+    idle, busy = (store.database for store in stores)
+
+    text = "x" * 1_000
+    for n in range(900):  # four families, none of them full by itself
+        key = JobKey(f"ns/job-{n}")
+        views[0].put_job(key, job_row(last_error=text))
+        views[0].put_run(run_row(key, reason=text))
+        views[0].put_dead(DeadRow(run=run_row(key, reason=text), died_ms=1, until_ms=T0))
+        views[0].put_pending(key, "1", PendingRow(kind="parked", until_ms=T0, command=text.encode()))
+        if n % 100 == 99:
+            commit(views[0])
+    assert idle.buffered_bytes() > 3 << 20
+    for n in range(2_000):
+        views[1].put_job(JobKey(f"ns/job-{n}"), job_row(last_error=text))
+        if n % 100 == 99:
+            commit(views[1])
+            assert idle.buffered_bytes() + busy.buffered_bytes() < 7 << 20
+    assert idle.buffered_bytes() < 2 << 20
+    for store in stores:
+        store.close()
+
+
+def test_the_rows_that_each_store_may_keep_grow_fewer_as_stores_are_opened(tmp_path: Path) -> None:
+    shared = StoreEnvironment(row_cache_bytes=12 << 20)
+    stores = []
+    shares = []
+    for name in ("a", "b", "c"):
+        stores.append(PartitionStore.open(tmp_path / name, shared))
+        shares.append(shared.row_cache_share >> 20)
+    assert [12, 6, 4] == shares
+    for store in stores:
+        store.close()
+
+
+def test_write_buffers_that_would_not_fit_the_cache_are_refused() -> None:
+    with pytest.raises(ValueError, match="write_buffer_bytes"):
+        StoreEnvironment(cache_bytes=1 << 20, write_buffer_bytes=2 << 20)
 
 
 # --- small things
