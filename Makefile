@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 PYTEST = $(BIN)/python -m pytest
-# Two processes for the tests: measured faster than one on two cores (see docs/decisions/001-layout.md).
+# Two processes for the tests: 60 % of the time of one, on two cores (docs/decisions/001-layout.md).
 JOBS ?= 2
 # The simulation's seeds: `make sim SEEDS=1000 FROM=5000` runs the seeds 5000 to 5999.
 SEEDS ?= 200
