@@ -168,6 +168,7 @@ class _Run:
     event: RunEvent
     withdrawn: int = 0
     dispatch_due_ms: int = 0
+    dispatched_ms: int = 0
     is_retry: bool = False
 
 
@@ -211,6 +212,7 @@ class Decisions:
                 run = self.runs.get(value.run_id)
                 if run is not None:
                     run.dispatch_due_ms = value.due_ms
+                    run.dispatched_ms = value.emitted_ms
                     run.is_retry = value.due_ms > value.emitted_ms and run.event.attempts[-1].attempt > 1
                     run.withdrawn = 0
             case Control():
@@ -321,13 +323,18 @@ class Decisions:
         match event.reason:
             case "overlap" | "overlap_limit":
                 self._check_overlap(event, key, due_ms)
-            case "paused" if not self._was_paused(key, due_ms):
+            case "paused" if not self._was_paused(key, max(due_ms, self._defined_ms(key, event))):
                 raise Violation(
                     "paused",
                     f"{event.run_id} due {due_ms} is skipped as paused; pauses: {self.paused.get(key)}",
                 )
             case _:
                 pass
+
+    def _defined_ms(self, key: str, event: RunEvent) -> int:
+        """Of a one-shot that was past when it was defined: when that was; else 0."""
+        own = [reign for reign in self.reigns[key] if reign.revision == event.revision]
+        return own[0].from_ms if own and own[0].schedule.kind in ("at", "delay") else 0
 
     def _check_overlap(self, event: RunEvent, key: str, due_ms: int) -> None:
         """I10, I11: somebody was active at its instant."""
@@ -341,7 +348,12 @@ class Decisions:
                 return
             if status == "scheduled":
                 withdrawn = run.withdrawn >= run.event.dispatch
-                if not withdrawn and not (run.is_retry and run.dispatch_due_ms > due_ms):
+                was_known = any(
+                    reign.revision == event.revision and reign.from_ms < run.dispatched_ms
+                    for reign in self.reigns[key]
+                )
+                waits = run.is_retry and run.dispatch_due_ms > due_ms and was_known
+                if not withdrawn and not waits:
                     return
             if status == "retrying" and not modes[run.event.revision].retry.until_next:
                 return

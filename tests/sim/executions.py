@@ -196,9 +196,27 @@ def _check_not_succeeded(evidence: Evidence, run_id: str, last: RunEvent, execut
             ends = [e for e in evidence.events_of_run[run_id] if e.value.status == last.status]
             if told and told[0].step > ends[-1].step:
                 continue  # it came too late; why it was not waited for, other checks say
-            if _is_stale(evidence, each):
+            if _is_stale(evidence, each) or _is_second(evidence, each, executed):
                 continue
             raise Violation("I8", f"{run_id} is {last.status} ({last.reason}), and {each} had succeeded")
+
+
+def _is_second(evidence: Evidence, each: Executed, executed: list[Executed]) -> bool:
+    """Whether another execution of the same dispatch had told its end first: that end is as true as this one."""
+    told = {
+        report.value.execution: report.record.offset
+        for report in reversed(evidence.reports_of_run[each.run.run_id])
+        if report.value.kind in ("failed", "cancelled")
+    }
+    last = 1 << 60
+    mine = next(
+        (r.record.offset for r in evidence.reports_of_run[each.run.run_id] if r.value.execution == each.id),
+        last,
+    )
+    return any(
+        other is not each and other.run.dispatch == each.run.dispatch and told.get(other.id, last) < mine
+        for other in executed
+    )
 
 
 def _is_stale(evidence: Evidence, each: Executed) -> bool:

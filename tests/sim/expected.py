@@ -141,7 +141,7 @@ def expected_of(own: list[Reign], to_ms: int) -> dict[int, Expected]:
     """The occurrences of one job with a nominal up to `to_ms`, of all reigns that name them exactly."""
     found: dict[int, Expected] = {}
     highest = -1
-    for reign in own:
+    for index, reign in enumerate(own):
         if reign.broken:
             continue
         until = min(reign.to_ms, to_ms)
@@ -153,7 +153,16 @@ def expected_of(own: list[Reign], to_ms: int) -> dict[int, Expected]:
         highest = max([highest, *nominals])
         if reign.is_exact:
             for nominal_ms in nominals:
-                found[nominal_ms] = Expected(
-                    nominal_ms=nominal_ms, due_ms=nominal_ms + reign.offset_ms(), reign=reign
-                )
+                due_ms = _due_of(nominal_ms, own[index:])
+                found[nominal_ms] = Expected(nominal_ms=nominal_ms, due_ms=due_ms, reign=reign)
     return found
+
+
+def _due_of(nominal_ms: int, own: list[Reign]) -> int:
+    """By the first of these reigns, or by a later one that took it over while it waited for its spread."""
+    due_ms = nominal_ms + own[0].offset_ms()
+    for reign in own[1:]:
+        if reign.first or reign.from_ms >= due_ms or not reign.nominals(nominal_ms - 1, nominal_ms):
+            break
+        due_ms = nominal_ms + reign.offset_ms()
+    return due_ms

@@ -321,7 +321,9 @@ def _fire_retry(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
     """The next attempt comes within the horizon: dispatch it, unless an earlier occurrence is to be decided (P11)."""
     definition = work.definition(key, run.revision)
     assert definition is not None, f"{run.run_id}: its revision {run.revision} is gone"
-    if definition.job.overlap.mode != "allow" and work.rules.p11_retry_after_occurrence:
+    # The occurrence is decided by what is in force, not by the revision that this run belongs to.
+    overlaps = not row.deleted_ms and work.current(key, row).job.overlap.mode == "allow"
+    if not overlaps and work.rules.p11_retry_after_occurrence:
         earlier = row.armed not in ("none", "continue") and row.armed_due_ms <= run.attempt_due_ms
         if earlier or any(
             other.status == "undecided" and other.due_ms <= run.attempt_due_ms

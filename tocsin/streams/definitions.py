@@ -14,8 +14,9 @@ from tocsin.streams.contested import (
     effective_instant,
     withdraw_ahead,
 )
-from tocsin.streams.occurrences import arm, disarm, settle_finished, skip
+from tocsin.streams.occurrences import arm, disarm, is_used_up, settle_finished
 from tocsin.streams.runs import DELETE_AFTER_MS, close, forget_revision, withdraw
+from tocsin.streams.skips import skip
 from tocsin.streams.timetables import timetable_of
 from tocsin.streams.work import Work
 
@@ -183,7 +184,7 @@ def _keep_spread_out(
     They follow the new definition if it names the same ones, else they are skipped.
     """
     before = _spread_out(row, old, first_ms, effective_ms)
-    after = () if row.broken else _spread_out(row, new, first_ms, effective_ms)
+    after = () if row.broken or is_used_up(row, new) else _spread_out(row, new, first_ms, effective_ms)
     if before == after and len(before) < _WAITING_COMPARED_MAX:
         return first_ms - 1
     skip(work, key, row, first_ms, before[-1], len(before), False, "edited")

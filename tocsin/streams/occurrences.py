@@ -9,21 +9,21 @@ from typing import Final
 
 from tocsin.schedules.timetable import Continuation, Timetable
 from tocsin.schemas.job import JobKey
-from tocsin.schemas.records import RunEvent
 from tocsin.schemas.rows import DefinitionRow, JobRow, RunRow
 from tocsin.streams.ids import occurrence_run_id
 from tocsin.streams.policies import is_missed, sort_open_runs
+from tocsin.streams.releases import release
 from tocsin.streams.runs import (
     DELETE_AFTER_MS,
     OPEN_RUNS_MAX,
     close,
     dispatch,
-    keep_history,
     open_run,
     record_run,
     request_cancel,
 )
 from tocsin.streams.runs import move as move_run
+from tocsin.streams.skips import mark_decided, skip
 from tocsin.streams.timetables import timetable_of
 from tocsin.streams.work import Work
 
@@ -39,7 +39,7 @@ def arm(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, after_m
     table = timetable_of(definition, row)
     offset = table.spread_offset(key)
     while True:
-        if definition.job.schedule.max_runs is not None and row.runs_made >= definition.job.schedule.max_runs:
+        if is_used_up(row, definition):
             _finish(work, row)
             return
         found = table.next_nominal(after_ms)
@@ -57,6 +57,12 @@ def arm(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, after_m
                 _set_armed(row, "ahead", nominal_ms, nominal_ms + offset)
                 _unpark(work, key, row)
                 return
+
+
+def is_used_up(row: JobRow, definition: DefinitionRow) -> bool:
+    """Whether all the runs that the schedule allows were made."""
+    maximum = definition.job.schedule.max_runs
+    return maximum is not None and row.runs_made >= maximum
 
 
 def disarm(row: JobRow) -> None:
@@ -91,16 +97,6 @@ def _unpark(work: Work, key: JobKey, row: JobRow) -> None:
     """Retries that waited for a decision are looked at again by their timer."""
     for run in work.open_runs(key, row):
         run.parked = False
-
-
-def mark_decided(work: Work, row: JobRow, nominal_ms: int) -> None:
-    """The emission guard: this nominal never fires again."""
-    if row.decided_ahead:
-        row.decided_ahead = [n for n in row.decided_ahead if n > work.previous_ms]
-    if nominal_ms > work.previous_ms:
-        row.decided_ahead.append(nominal_ms)
-    row.decided_ms = max(row.decided_ms, nominal_ms)
-    row.highest_ms = max(row.highest_ms, nominal_ms)
 
 
 # --- deciding -------------------------------------------------------------------------------------------------
@@ -199,8 +195,12 @@ def overlap_verdict(
     runs = sort_open_runs((run, _until_next(work, key, run)) for run in others)
     if runs.unanswered and mode != "replace" and work.rules.p10_wait_for_answer:
         return "unanswered"
-    for run in runs.supersedable:
-        close(work, key, row, run, "supersede", "next_occurrence")
+    if runs.supersedable:
+        for run in runs.supersedable:
+            close(work, key, row, run, "supersede", "next_occurrence")
+        release(work, key, row)  # somebody may have waited for them, and comes before this occurrence
+        others = [run for run in work.open_runs(key, row) if run is not but]
+        runs = sort_open_runs((run, _until_next(work, key, run)) for run in others)
     active = runs.active + runs.unanswered
     if not active:
         return "run"
@@ -255,8 +255,7 @@ def _advance(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, no
 
 def arm_after_completion(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow) -> None:
     """The next occurrence of a fixed delay, counted from now, the end of a run (or of a skip)."""
-    maximum = definition.job.schedule.max_runs
-    if maximum is not None and row.runs_made >= maximum:
+    if is_used_up(row, definition):
         _finish(work, row)
         return
     table = timetable_of(definition, row)
@@ -396,50 +395,3 @@ def hold(row: JobRow, run: RunRow) -> None:
     run.held = "run"
     run.held_revision = row.revision
     run.contested = True
-
-
-def skip(
-    work: Work,
-    key: JobKey,
-    row: JobRow,
-    first_ms: int,
-    last_ms: int,
-    count: int,
-    at_least: bool,
-    reason: str,
-) -> None:
-    """Record that the occurrences from first to last do not run.
-
-    Skips for one reason, with no run in between, are one series: its record is cumulative, so that the newest one
-    suffices, and it keeps its history slot.
-    """
-    mark_decided(work, row, last_ms)
-    if row.skip_reason != reason:
-        row.history_no += 1
-        row.skip_reason = reason
-        row.skip_run_id = occurrence_run_id(key, first_ms)
-        row.skip_from_ms = first_ms
-        row.skip_count = 0
-    row.skip_to_ms = last_ms
-    row.skip_count += count
-    namespace, _, job_id = key.partition("/")
-    series = RunEvent(
-        run_id=row.skip_run_id,
-        namespace=namespace,
-        job_id=job_id,
-        seq=0,
-        revision=row.revision,
-        cause="schedule",
-        nominal_ms=row.skip_from_ms,
-        due_ms=row.skip_from_ms,
-        status="skipped",
-        reason=reason,
-        event_ms=work.now_ms,
-        history_no=row.history_no,
-        last_nominal_ms=last_ms,
-        count=row.skip_count,
-        count_at_least=at_least,
-    )
-    work.emit_run(series)
-    keep_history(work, key, series)
-    work.effects.counts.skipped += 1
