@@ -18,6 +18,8 @@ Define jobs, follow their runs. Every write is an event on the log: an answer wi
 keep it. Instants are ISO 8601, UTC, with milliseconds; lists are `{"items": [...], "next_cursor": ...}`; errors are \
 problem details (RFC 9457) that name each wrong field."""
 
+PAGE_HEADERS: Final = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
 TAGS: Final = [
     {"name": "jobs", "description": "Definitions, and commands to a job."},
     {"name": "runs", "description": "What ran, what runs, what waits."},
@@ -48,7 +50,9 @@ def create_app(services: ApiServices) -> FastAPI:
         app.include_router(router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(openapi.document(app)), include_in_schema=False)
     app.add_api_route(
-        "/docs", lambda: HTMLResponse(reference(openapi.document(app))), include_in_schema=False
+        "/docs",
+        lambda: HTMLResponse(reference(openapi.document(app)), headers=PAGE_HEADERS),
+        include_in_schema=False,
     )
     return app
 

@@ -53,7 +53,12 @@ class Node:
         if key:
             headers["authorization"] = f"Bearer {key}"
         self._client = httpx.Client(
-            base_url=self.url, headers=headers, timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+            base_url=self.url,
+            headers=headers,
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            trust_env=not _is_loopback(
+                self.url
+            ),  # a proxy of the environment cannot reach this machine's loopback
         )
 
     def __enter__(self) -> Self:
@@ -162,6 +167,11 @@ def _is_http(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _retry_after(response: "httpx.Response") -> float:

@@ -15,6 +15,7 @@ def test_the_root_leads_to_the_reference_which_asks_nobody_for_anything(node: Fa
     assert (307, "/docs") == (root.status_code, root.headers["location"])
     page = node.ask("GET", "/docs")
     assert 200 == page.status_code
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert "<script" not in page.text
     assert not re.search(r'(?:src|href)="(?!#|/)', page.text)
     assert "url(" not in page.text

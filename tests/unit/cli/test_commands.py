@@ -235,6 +235,12 @@ def test_the_url_option_wins_over_the_environment(served: Served) -> None:
     assert 0 == tocsin("jobs", "list", "--url", served.url + "/", TOCSIN_URL="http://127.0.0.1:1").code
 
 
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(served: Served) -> None:
+    assert (
+        0 == served.run("jobs", "list", HTTP_PROXY="http://127.0.0.1:1", ALL_PROXY="http://127.0.0.1:1").code
+    )
+
+
 @pytest.mark.parametrize("url", ["nowhere", "http://", "ftp://127.0.0.1"])
 def test_a_url_that_is_none_is_a_matter_of_the_input(url: str) -> None:
     done = tocsin("jobs", "list", "--url", url)
