@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.api.fakes import HELLO, FakeNode
 from tocsin.api import examples, openapi
+from tocsin.schemas.document import parse
+from tocsin.schemas.problems import problems
 
 
 def test_the_root_leads_to_the_reference_which_asks_nobody_for_anything(node: FakeNode) -> None:
@@ -96,6 +98,16 @@ def _fits(value: Any, schema: dict[str, Any]) -> None:
     if isinstance(value, list):
         for item in value:
             _fits(item, schema["items"])
+
+
+def test_the_job_documents_among_the_examples_are_valid() -> None:
+    documents = [{"id": "a", **examples.BODIES["job"][1]}, *examples.BODIES["batch"][1]]
+    documents.append(examples.JOB_VIEW["definition"])
+    for document in documents:
+        job, misread = parse(document)
+        assert () == misread
+        assert job is not None
+        assert () == problems(job)
 
 
 def test_answers_have_the_fields_that_their_schemas_name(node: FakeNode) -> None:
