@@ -252,7 +252,8 @@ class Decisions:
         run = self.runs.get(event.run_id)
         if event.cause in ("schedule", "catchup"):
             is_change = run is None or event.status == "skipped"
-            if is_change and event.due_ms <= tick.before.watermark_ms and not self._is_past_one_shot(event):
+            due_ms = self._due_of(event)
+            if is_change and due_ms <= tick.before.watermark_ms and not self._is_past_one_shot(event):
                 raise Violation(
                     "I12",
                     f"{event.run_id} becomes {event.status} ({event.reason}) at {event.event_ms}, and the watermark "
@@ -271,6 +272,12 @@ class Decisions:
                 self.runs[event.run_id].dispatch_due_ms = event.attempts[-1].due_ms
         else:
             run.event = event
+
+    def _due_of(self, event: RunEvent) -> int:
+        """When it is due; later than its nominal and spread say, if an edit has moved those into the past."""
+        own = self.reigns[f"{event.namespace}/{event.job_id}"]
+        expected = expected_of(own, event.nominal_ms).get(event.nominal_ms)
+        return max(event.due_ms, 0 if expected is None else expected.due_ms)
 
     def _is_past_one_shot(self, event: RunEvent) -> bool:
         """An `at` that was past when it was defined is decided at once: late, and there is no other way."""

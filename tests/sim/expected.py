@@ -24,6 +24,8 @@ class Reign:
     broken: bool
     first: bool
     """Whether the job was created (anew) with it."""
+    highest_ms: int
+    """The highest nominal that had a disposition before: a one-shot that is past and not above it counts as decided."""
 
     @property
     def schedule(self) -> Schedule:
@@ -70,9 +72,22 @@ class Reign:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A definition applied, or (job None) a deletion."""
+
+    number: int
+    from_ms: int
+    job: Job | None
+    revision: int
+    timestamp_ms: int = 0
+    broken: bool = False
+    highest_ms: int = -1
+
+
 def reigns(evidence: Evidence) -> dict[str, list[Reign]]:
     """By job: what was in force when, from the JobEvents and the definitions that they name."""
-    changes: dict[str, list[tuple[int, int, Job | None, int, int, bool]]] = defaultdict(list)
+    changes: dict[str, list[_Change]] = defaultdict(list)
     broken = {
         (f"{each.value.namespace}/{each.value.job_id}", each.value.revision)
         for each in evidence.job_events
@@ -82,47 +97,66 @@ def reigns(evidence: Evidence) -> dict[str, list[Reign]]:
         event = each.value
         key = f"{event.namespace}/{event.job_id}"
         if event.kind == "deleted":
-            changes[key].append((event.event_seq, event.effective_ms, None, event.revision, 0, False))
+            changes[key].append(
+                _Change(number=event.event_seq, from_ms=event.effective_ms, job=None, revision=0)
+            )
         elif event.kind == "revision_applied":
             source = evidence.definitions[(each.record.partition, event.source_offset)]
-            change = (
-                event.event_seq,
-                event.effective_ms,
-                source.value.job,
-                event.revision,
-                source.record.timestamp_ms,
-                (key, event.revision) in broken,
+            change = _Change(
+                number=event.event_seq,
+                from_ms=event.effective_ms,
+                job=source.value.job,
+                revision=event.revision,
+                timestamp_ms=source.record.timestamp_ms,
+                broken=(key, event.revision) in broken,
+                highest_ms=_highest_before(evidence, key, each.record.offset, event.revision),
             )
             changes[key].append(change)
-    return {key: _reigns_of(sorted(found, key=lambda change: change[0])) for key, found in changes.items()}
+    return {
+        key: _reigns_of(sorted(found, key=lambda change: change.number)) for key, found in changes.items()
+    }
 
 
-def _reigns_of(changes: list[tuple[int, int, Job | None, int, int, bool]]) -> list[Reign]:
+def _highest_before(evidence: Evidence, key: str, offset: int, revision: int) -> int:
+    return max(
+        (
+            each.value.last_nominal_ms
+            for each in evidence.events_of_job.get(key, ())
+            if each.record.offset < offset
+            and each.value.revision < revision
+            and (each.value.seq == 0 or "@" in each.value.run_id)
+        ),
+        default=-1,
+    )
+
+
+def _reigns_of(changes: list[_Change]) -> list[Reign]:
     found: list[Reign] = []
     before: Job | None = None
     created_ms = since_ms = 0
-    for index, (_, from_ms, job, revision, timestamp_ms, broken) in enumerate(changes):
-        to_ms = changes[index + 1][1] if index + 1 < len(changes) else FOR_EVER_MS
+    for index, change in enumerate(changes):
+        job = change.job
         if job is None:
             before = None
             continue
         first = before is None
         if first:
-            created_ms = timestamp_ms
+            created_ms = change.timestamp_ms
         if before is None or before.schedule != job.schedule:
-            since_ms = timestamp_ms
+            since_ms = change.timestamp_ms
         before = job
         anchor = job.schedule.anchor_ms
         every_base = created_ms if anchor is None else anchor
         found.append(
             Reign(
                 job=job,
-                revision=revision,
-                from_ms=from_ms,
-                to_ms=to_ms,
+                revision=change.revision,
+                from_ms=change.from_ms,
+                to_ms=changes[index + 1].from_ms if index + 1 < len(changes) else FOR_EVER_MS,
                 base_ms=since_ms if job.schedule.delay_ms is not None else every_base,
-                broken=broken,
+                broken=change.broken,
                 first=first,
+                highest_ms=change.highest_ms,
             )
         )
     return found
@@ -140,17 +174,16 @@ class Expected:
 def expected_of(own: list[Reign], to_ms: int) -> dict[int, Expected]:
     """The occurrences of one job with a nominal up to `to_ms`, of all reigns that name them exactly."""
     found: dict[int, Expected] = {}
-    highest = -1
     for index, reign in enumerate(own):
         if reign.broken:
             continue
         until = min(reign.to_ms, to_ms)
         if reign.schedule.kind in ("at", "delay"):
             # One that is past when it is defined runs at once, unless that instant was decided before.
-            nominals = [each for each in reign.nominals(-1, until) if each > highest]
+            after_ms = min(reign.from_ms, reign.highest_ms)
+            nominals = [each for each in reign.nominals(after_ms, until) if each not in found]
         else:
             nominals = reign.nominals(reign.from_ms, until)
-        highest = max([highest, *nominals])
         if reign.is_exact:
             for nominal_ms in nominals:
                 due_ms = _due_of(nominal_ms, own[index:])
@@ -164,5 +197,6 @@ def _due_of(nominal_ms: int, own: list[Reign]) -> int:
     for reign in own[1:]:
         if reign.first or reign.from_ms >= due_ms or not reign.nominals(nominal_ms - 1, nominal_ms):
             break
-        due_ms = nominal_ms + reign.offset_ms()
+        # A narrower spread may name an instant that has passed: then it is due when the change counts.
+        due_ms = max(nominal_ms + reign.offset_ms(), reign.from_ms + 1)
     return due_ms

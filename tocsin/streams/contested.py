@@ -119,6 +119,8 @@ def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
     if definition is not None and not run.held:
         run.due_ms = run.nominal_ms + timetable_of(definition, row).spread_offset(key)
     passed = run.due_ms <= work.now_ms
+    if passed and not (run.held or work.deciding):
+        return  # a change that this tick has yet to apply may have come before its instant; its timer decides
     if verdict != "run":
         if passed and not run.contested:
             # Its instant had passed when the job was deleted. The watermark has, too, so it stays a run (P12).
@@ -175,7 +177,10 @@ def after_run_ended(work: Work, key: JobKey, row: JobRow) -> None:
     """A run of the job has ended, or lost its due record: look at everything that may have waited for that."""
     if row.deleted_ms:
         return
-    _pause_after_failures(work, key, row)
+    if work.deciding:
+        pause_after_failures(work, key, row)
+    else:
+        work.failing[key] = None
     release(work, key, row)
     if row.armed == "blocked":
         row.armed = "exact"
@@ -192,16 +197,19 @@ def after_run_ended(work: Work, key: JobKey, row: JobRow) -> None:
     settle_finished(work, key, row)
 
 
-def _pause_after_failures(work: Work, key: JobKey, row: JobRow) -> None:
+def pause_after_failures(work: Work, key: JobKey, row: JobRow) -> None:
+    """The job is paused if as many of its runs in a row have failed as it allows, the last of them now."""
     if row.paused or not row.consecutive_failures or row.last_ended_ms != work.now_ms:
         return
     limit = work.current(key, row).job.auto_pause_after
     if limit is None or row.consecutive_failures < limit:
         return
     reason = f"{row.consecutive_failures} runs failed one after the other"
+    effective_ms = effective_instant(work, key, work.now_ms)
+    decide_up_to(work, key, row, effective_ms)
     pause_job(row, "tocsin", reason)
-    withdraw_ahead(work, row, key, work.now_ms)
-    work.emit_job_event(key, row, "auto_paused", effective_ms=work.now_ms, actor="tocsin", reason=reason)
+    withdraw_ahead(work, row, key, effective_ms)
+    work.emit_job_event(key, row, "auto_paused", effective_ms=effective_ms, actor="tocsin", reason=reason)
 
 
 def pause_job(row: JobRow, actor: str, reason: str, until_ms: int = 0) -> None:

@@ -31,7 +31,7 @@ from tocsin.schemas.rows import JobRow, RunRow
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.commands import fold_command, forget_trigger, release_parked, unpark
 from tocsin.streams.config import Configuration
-from tocsin.streams.contested import after_run_ended, decide_again, end_pause
+from tocsin.streams.contested import after_run_ended, decide_again, end_pause, pause_after_failures
 from tocsin.streams.definitions import delete_when_due, fold_definition, fold_tombstone
 from tocsin.streams.effects import Effects
 from tocsin.streams.occurrences import decide, decide_ahead
@@ -181,6 +181,11 @@ class PartitionCore:
         work.jobs_offset = inputs.jobs_offset
         if self.parked:
             release_parked(work)
+        for key in work.failing:
+            row = work.job(key)
+            if row is not None and not row.deleted_ms:
+                pause_after_failures(work, key, row)
+                work.flush()
 
     def _decoded(self, work: Work, record: Record, wanted: tuple[type, ...]) -> object:
         """The typed record, or None after what cannot be used was put into quarantine. Nothing stops the partition."""
@@ -220,6 +225,7 @@ class PartitionCore:
 
     def _advance(self, work: Work) -> tuple[int, bool]:
         """Fire what is due, within the bounds of a pass. Returns how many fired, and whether more are due."""
+        work.deciding = True
         left = self.timers_per_pass_max
         bytes_max = self.effects.size + BYTES_PER_PASS_MAX
         handled = 0

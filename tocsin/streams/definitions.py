@@ -145,7 +145,7 @@ def _arm_from(
         return
     kind = new.job.schedule.kind
     if kind in ("at", "delay"):
-        _arm_one_shot(work, key, row, new)
+        _arm_one_shot(work, key, row, new, effective_ms)
     elif kind == "every" and new.job.schedule.after_completion and row.open:
         disarm(row)
     else:
@@ -153,11 +153,15 @@ def _arm_from(
     settle_finished(work, key, row)
 
 
-def _arm_one_shot(work: Work, key: JobKey, row: JobRow, new: DefinitionRow) -> None:
-    """An instant that was decided before is never decided again; one that is past runs at once, if not too long ago."""
+def _arm_one_shot(work: Work, key: JobKey, row: JobRow, new: DefinitionRow, effective_ms: int) -> None:
+    """An instant that was decided before is never decided again; one that is past runs at once, if not too long ago.
+
+    Of past instants, all up to the highest that was decided count as decided; of those ahead, each is known.
+    """
     table = timetable_of(new, row)
-    nominal_ms = table.next_nominal(row.highest_ms)
-    arm(work, key, row, new, row.highest_ms)
+    after_ms = min(row.highest_ms, effective_ms)
+    nominal_ms = table.next_nominal(after_ms)
+    arm(work, key, row, new, after_ms)
     if not isinstance(nominal_ms, int) or row.armed_nominal_ms != nominal_ms or row.armed == "none":
         return
     if new.job.schedule.kind == "at" and new.timestamp_ms - nominal_ms > new.job.catchup.window_ms:

@@ -65,6 +65,10 @@ class Work:
     """Parked commands: (job, offset of the command) -> the offset of `jobs` that it waits for. A cache of the rows."""
     effective: dict[JobKey, int] = field(default_factory=dict)
     """From when the newest change of this tick counts, for each job that was changed."""
+    deciding: bool = False
+    """Whether all inputs of the tick are applied, so that what was in force at an instant that has passed is known."""
+    failing: dict[JobKey, None] = field(default_factory=dict)
+    """Jobs with runs that ended while inputs were applied: whether they are to be paused is looked at afterwards."""
     _jobs: dict[JobKey, JobRow] = field(default_factory=dict)
     _runs: dict[tuple[JobKey, int], RunRow | None] = field(default_factory=dict)
 
