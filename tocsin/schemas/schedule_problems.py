@@ -132,7 +132,7 @@ def _expression_problems(
 ) -> Iterator[Problem]:
     try:
         # The zone has problems of its own; the expression is read all the same.
-        cron = _cron(expression, schedule.timezone)
+        cron = _cron(expression, schedule)
     except ScheduleError as error:
         yield problem(field, error.rule, error.message, expression)
         return
@@ -141,13 +141,14 @@ def _expression_problems(
         yield problem(field, "cron-never", message, expression)
 
 
-def _cron(expression: str, timezone: str) -> Cron:
+def _cron(expression: str, schedule: Schedule) -> Cron:
+    """The very object that the job's timetable will use: what was compiled to check it is not compiled again."""
     try:
-        return shared_cron(expression, timezone)
+        return shared_cron(expression, schedule.timezone, schedule.gap, schedule.fold)
     except ScheduleError as error:
         if error.field != "timezone":
             raise
-        return shared_cron(expression, "UTC")
+        return shared_cron(expression, "UTC", schedule.gap, schedule.fold)
 
 
 def _exclusion_problems(schedule: Schedule) -> Iterator[Problem]:
