@@ -134,14 +134,16 @@ def _check_phantoms(
         if not events:
             if not any(reign.from_ms < nominal_ms for reign in named) or "(edited)" not in found[0]:
                 ahead = nominal_ms > _watermark(evidence, key) and named
-                if not ahead:
+                if not ahead and not any(reign.schedule.kind in ("at", "delay") for reign in named):
                     raise Violation("phantom", f"{found} at {nominal_ms}, which no definition of {key} names")
             continue
         first, last = events[0].value, events[-1].value
         reign = next((each for each in named if each.revision == first.revision), None)
         if reign is None:
             raise Violation("phantom", f"{run_id}: revision {first.revision} does not name {nominal_ms}")
-        if nominal_ms <= _watermark(evidence, key) and last.status == "skipped" and last.reason not in GONE:
+        past_one_shot = reign.schedule.kind in ("at", "delay") and nominal_ms <= reign.from_ms
+        wrong = last.status == "skipped" and last.reason not in GONE and not past_one_shot
+        if nominal_ms <= _watermark(evidence, key) and wrong:
             raise Violation("phantom", f"{run_id} is skipped ({last.reason}), and nothing names it any more")
 
 

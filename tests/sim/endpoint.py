@@ -40,6 +40,7 @@ class Executed:
     script: Script
     start_by_s: float
     handed_ms: int
+    handed_wall_ms: int
     begun_step: int = -1
     begun_ms: int = -1
     begun_wall_ms: int = -1
@@ -90,6 +91,7 @@ class FakeExecutor:
             script=self._endpoint.scripts(run),
             start_by_s=execution.start_by_s,
             handed_ms=self._endpoint.now_ms(),
+            handed_wall_ms=self._clock.now_ms(),
         )
         self._mine[made.id] = made
         self._endpoint.all.append(made)

@@ -132,14 +132,6 @@ class Evidence:
         return found
 
     @cached_property
-    def events_of_job(self) -> dict[str, list[Logged[RunEvent]]]:
-        """With the series of skips."""
-        found: dict[str, list[Logged[RunEvent]]] = defaultdict(list)
-        for each in self.run_events:
-            found[f"{each.value.namespace}/{each.value.job_id}"].append(each)
-        return found
-
-    @cached_property
     def dues_of_run(self) -> dict[str, list[Logged[DueRun]]]:
         found: dict[str, list[Logged[DueRun]]] = defaultdict(list)
         for each in self.dues:

@@ -37,8 +37,8 @@ def _check_start(evidence: Evidence, each: Executed) -> None:
     ]
     if len(dues) != 1 or dues[0].value != each.run:
         raise Violation("dispatch", f"{each} began, and the log has {len(dues)} due records for it")
-    if each.begun_wall_ms > each.run.start_deadline_ms:
-        raise Violation("P13", f"{each} began after its start deadline")
+    if each.handed_wall_ms > each.run.start_deadline_ms:
+        raise Violation("P13", f"{each} was started after its start deadline")
 
 
 def _check_repeats(evidence: Evidence, executed: list[Executed], verdict: Verdict) -> None:

@@ -24,8 +24,6 @@ class Reign:
     broken: bool
     first: bool
     """Whether the job was created (anew) with it."""
-    highest_ms: int
-    """The highest nominal that had a disposition before: a one-shot that is past and not above it counts as decided."""
 
     @property
     def schedule(self) -> Schedule:
@@ -82,7 +80,6 @@ class _Change:
     revision: int
     timestamp_ms: int = 0
     broken: bool = False
-    highest_ms: int = -1
 
 
 def reigns(evidence: Evidence) -> dict[str, list[Reign]]:
@@ -109,25 +106,11 @@ def reigns(evidence: Evidence) -> dict[str, list[Reign]]:
                 revision=event.revision,
                 timestamp_ms=source.record.timestamp_ms,
                 broken=(key, event.revision) in broken,
-                highest_ms=_highest_before(evidence, key, each.record.offset, event.revision),
             )
             changes[key].append(change)
     return {
         key: _reigns_of(sorted(found, key=lambda change: change.number)) for key, found in changes.items()
     }
-
-
-def _highest_before(evidence: Evidence, key: str, offset: int, revision: int) -> int:
-    return max(
-        (
-            each.value.last_nominal_ms
-            for each in evidence.events_of_job.get(key, ())
-            if each.record.offset < offset
-            and each.value.revision < revision
-            and (each.value.seq == 0 or "@" in each.value.run_id)
-        ),
-        default=-1,
-    )
 
 
 def _reigns_of(changes: list[_Change]) -> list[Reign]:
@@ -156,7 +139,6 @@ def _reigns_of(changes: list[_Change]) -> list[Reign]:
                 base_ms=since_ms if job.schedule.delay_ms is not None else every_base,
                 broken=change.broken,
                 first=first,
-                highest_ms=change.highest_ms,
             )
         )
     return found
@@ -179,9 +161,9 @@ def expected_of(own: list[Reign], to_ms: int) -> dict[int, Expected]:
             continue
         until = min(reign.to_ms, to_ms)
         if reign.schedule.kind in ("at", "delay"):
-            # One that is past when it is defined runs at once, unless that instant was decided before.
-            after_ms = min(reign.from_ms, reign.highest_ms)
-            nominals = [each for each in reign.nominals(after_ms, until) if each not in found]
+            # One that is past when it is defined runs at once, but not if instants up to it may have been decided: of an
+            # older job that is not held against anybody.
+            nominals = reign.nominals(-1 if index == 0 else reign.from_ms, until)
         else:
             nominals = reign.nominals(reign.from_ms, until)
         if reign.is_exact:

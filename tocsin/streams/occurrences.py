@@ -36,6 +36,7 @@ COUNT_MAX: Final = 10_000
 
 def arm(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, after_ms: int) -> None:
     """The job waits for its first undecided occurrence after `after_ms`; or it is finished."""
+    _unpark(work, key, row)
     table = timetable_of(definition, row)
     offset = table.spread_offset(key)
     while True:
@@ -55,7 +56,6 @@ def arm(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, after_m
                     after_ms = nominal_ms
                     continue
                 _set_armed(row, "ahead", nominal_ms, nominal_ms + offset)
-                _unpark(work, key, row)
                 return
 
 
@@ -243,6 +243,7 @@ def place(work: Work, row: JobRow, run: RunRow, definition: DefinitionRow, verdi
 
 def _advance(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, nominal_ms: int) -> None:
     """Arm what follows `nominal_ms`; a fixed delay is armed when the run ends."""
+    _unpark(work, key, row)
     if definition.job.schedule.after_completion and row.open:
         disarm(row)
         return
@@ -266,7 +267,6 @@ def arm_after_completion(work: Work, key: JobKey, row: JobRow, definition: Defin
             _set_armed(row, "continue", from_ms, from_ms + table.spread_offset(key))
         case nominal_ms:
             _set_armed(row, "ahead", nominal_ms, nominal_ms + table.spread_offset(key))
-            _unpark(work, key, row)
 
 
 # --- missed, paused: series -----------------------------------------------------------------------------------
