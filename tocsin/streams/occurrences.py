@@ -47,6 +47,8 @@ def arm(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, after_m
         match found:
             case None:
                 _finish(work, row)
+                if definition.job.schedule.kind == "manual":
+                    row.finished_ms = 0  # it waits for triggers, for ever
                 return
             case Continuation():
                 _set_armed(row, "continue", found.resume_from_ms, found.resume_from_ms + offset)

@@ -1,7 +1,7 @@
 """What becomes of occurrences: ahead, late, missed, paused, overlapping."""
 
 from tests.unit.streams.driver import KEY, T0, Driver, job
-from tocsin.schemas.job import CatchUp, Overlap, Retry, Schedule
+from tocsin.schemas.job import CatchUp, HttpTarget, Job, Overlap, Retry, Schedule
 from tocsin.schemas.records import Pause, Resume, SkipNext, Trigger
 
 EVERY_5S = Schedule(every_ms=5_000)
@@ -321,6 +321,14 @@ def test_a_command_waits_for_the_definition_that_it_comes_after(drive: Driver) -
     assert (drive.dues(), drive.job_events()) == ([], [])
     drive.define(job(Schedule(every_ms=3_600_000)))
     assert drive.due().run_id == "default/a!t.t1"
+
+
+def test_a_job_without_a_schedule_waits_for_triggers_and_is_never_finished(drive: Driver) -> None:
+    drive.define(Job(id="a", http=HttpTarget(url="http://127.0.0.1:1/")))
+    drive.command(Trigger(namespace="default", id="a", trigger_id="t1"))
+    drive.report(drive.due(), "succeeded")
+    drive.advance(8 * 86_400_000, step_ms=3_600_000)
+    assert (drive.row.finished_ms, drive.row.delete_at_ms) == (0, 0)
 
 
 def test_the_watermark_is_the_tick_when_everything_is_decided(drive: Driver) -> None:
