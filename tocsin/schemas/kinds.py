@@ -248,11 +248,11 @@ class Several:
     expected: str
 
     def read(self, value: Any, where: str, reading: Reading) -> tuple[Any, ...] | Wrong:
-        if (self.alone and not isinstance(value, Sequence)) or isinstance(value, str):
+        if isinstance(value, str) or not isinstance(value, Sequence | Mapping):
             if not self.alone:
                 return reading.mistyped(where, self.expected, value)
             value = (value,)
-        elif not isinstance(value, Sequence) or isinstance(value, bytes):
+        elif isinstance(value, Mapping | bytes):
             return reading.mistyped(where, self.expected, value)
         read = [self.of.read(item, f"{where}[{i}]", reading) for i, item in enumerate(value)]
         return WRONG if WRONG in read else tuple(read)
@@ -283,7 +283,7 @@ class Texts:
         for key, item in value.items():
             read = self.of.read(item, f"{where}.{key}", reading)
             if key.__class__ is not str or not (key.isascii() or is_encodable(key)):
-                reading.mistyped(where, f'text as each name: write "{key}", in quotes', key)
+                reading.mistyped(f"{where}.{key}", f'text as each name: write "{key}", in quotes', key)
                 wrong = True
             wrong = wrong or read is WRONG
             pairs.append((key, read))

@@ -122,10 +122,9 @@ def _retry_problems(retry: Retry) -> Iterator[Problem]:
             message = f"delays are for backoff: list, and backoff is {retry.backoff}: set it to list, or leave delays out"
             yield problem("retry.delays", "delays", message)
         if retry.max_ms < retry.base_ms:
-            message = (
-                f"max is shorter than base ({duration_text(retry.base_ms)}): the first delay would be cut"
-            )
-            yield problem("retry.max", "order", message, duration_text(retry.max_ms))
+            longest, first = duration_text(retry.max_ms), duration_text(retry.base_ms)
+            message = f"max ({longest}) is shorter than base ({first}): raise max, or lower base"
+            yield problem("retry.max", "order", message, longest)
 
 
 def _overlap_problems(overlap: Overlap) -> Iterator[Problem]:

@@ -95,7 +95,7 @@ class Section:
         return self.cls(**given)
 
     def write(self, value: Any, full: bool, /) -> dict[str, Any]:
-        """What differs from the defaults; `full`: everything."""
+        """What differs from the defaults; `full`: the defaults, too, but for what is empty."""
         written: dict[str, Any] = {}
         extra = self._spread(value)
         for member in self._fields:
@@ -106,7 +106,7 @@ class Section:
                 own, default = getattr(value, attribute), self._defaults[attribute]
             else:
                 continue
-            if own is None or (own == default and (self._terse or not full)):
+            if own is None or (own == default and (self._terse or not full or own == ())):
                 continue
             written[member.name] = member.kind.write(own, full)
         return written
