@@ -16,10 +16,16 @@ STALE_AFTER_S: Final = 60.0
 show that the clocks agree again."""
 
 
+ASK_AFTER_S: Final = 5.0
+"""A worker that starts nothing because of an estimate older than this asks the log anew, by a record that says nothing:
+else, with nothing to report and nothing new to read, it would believe in a step that was long repaired."""
+
+
 class ClockOffset:
     """Wall clock minus the log's clock, estimated from delivery reports and bounded by the records that are read."""
 
     __slots__ = (
+        "_asked_s",
         "_clock",
         "_error_ms",
         "_limit_ms",
@@ -38,6 +44,7 @@ class ClockOffset:
         self._sampled_s = 0.0
         self._newest_read: float | None = None
         self._read_s = 0.0
+        self._asked_s = 0.0
 
     def delivered(self, sent_s: float, timestamp_ms: int) -> None:
         """The log has stamped a record `timestamp_ms` somewhen between `sent_s` (monotonic) and now."""
@@ -60,6 +67,14 @@ class ClockOffset:
             if -self._limit_ms <= ahead_ms <= self._limit_ms:
                 self._log_minus_monotonic_ms = None
 
+    def is_old(self) -> bool:
+        """Whether the estimate should be made anew, if nothing else does it."""
+        return self._clock.monotonic_s() - max(self._sampled_s, self._asked_s) > ASK_AFTER_S
+
+    def asked(self) -> None:
+        """A record is on its way whose delivery will be a sample."""
+        self._asked_s = self._clock.monotonic_s()
+
     def offset_ms(self) -> int:
         """0 while nothing is known."""
         if self._limit_ms is None or self._log_minus_monotonic_ms is None:
@@ -75,5 +90,7 @@ class ClockOffset:
             return True
         if self._newest_read is None or self._clock.monotonic_s() - self._read_s > STALE_AFTER_S:
             return False
+        if self._log_minus_monotonic_ms is not None and self._sampled_s > self._read_s:
+            return False  # the newer answer says more: the log's own clock may have been stepped back
         log_at_least_ms = self._clock.monotonic_s() * 1000 + self._newest_read
         return self._clock.now_ms() - log_at_least_ms < -self._limit_ms

@@ -287,7 +287,10 @@ class WorkerCore:
         now_ms = self._clock.now_ms()
         self._holding.release(now_ms)
         started = 0
-        if self._holding.has_ready() and not self._clock_offset.is_off():
+        clock_off = self._clock_offset.is_off()
+        if clock_off and self._holding.has_ready() and self._clock_offset.is_old():
+            self._reports.ask_the_time()
+        if self._holding.has_ready() and not clock_off:
             slots = self._executor.capacity()
             while started < slots and (held := self._holding.pop_ready()) is not None:
                 if self._may_start(held, now_ms):

@@ -53,6 +53,7 @@ class Reports:
         self._clock = clock
         self._producer = producer
         self._clock_offset = clock_offset
+        self._worker = config.worker
         self._metrics = metrics
         # Order matters (a claim before its final report), so while anything waits, everything waits behind it.
         self._waiting: deque[_Outgoing] = deque()
@@ -81,6 +82,24 @@ class Reports:
                 wanted=wanted,
                 again=again,
             )
+        )
+
+    def ask_the_time(self) -> None:
+        """Send a heartbeat of no dispatch, which the processor ignores as stale: its delivery tells the log's time."""
+        self._clock_offset.asked()
+        self.send(
+            RunReport(
+                kind="heartbeat",
+                run_id="",
+                namespace="tocsin",
+                job_id="clock",
+                seq=0,
+                dispatch=0,
+                attempt=0,
+                worker=self._worker,
+                clock_offset_ms=self._clock_offset.offset_ms(),
+            ),
+            again=False,
         )
 
     def quarantine(self, record: Quarantined, *, acknowledged: Acknowledged) -> None:
