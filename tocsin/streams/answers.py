@@ -108,7 +108,7 @@ class Answers:
             if run.run_id == run_id:
                 return _shown(run)
         for ring in ("history", "failures"):
-            for event in reader.history(ring, key):  # type: ignore[arg-type]  # mypy widens the tuple to str
+            for event in reader.history(ring, key):
                 if event.run_id == run_id:
                     return event
         for found, _, row in reader.dead_from(key):
@@ -120,8 +120,8 @@ class Answers:
         prefix = f"{namespace}/" if namespace else ""
         after: tuple[JobKey, int] | None = None
         if cursor:
-            name, _, seq = cursor.rpartition(":")
-            after = (JobKey(name), int(seq))
+            name, _, number = cursor.rpartition(":")
+            after = (JobKey(name), int(number))
         rows = merge(*(reader.dead_from(prefix, after) for reader in self._readers()), key=lambda f: f[:2])
         items: list[DeadLetter] = []
         for key, seq, row in rows:
