@@ -76,6 +76,7 @@ def _bad(what: str, byte: int) -> None:
 
 
 _RUNTIME: Final[dict[str, Any]] = {
+    "BOOLEANS": {False: b"\0", True: b"\1"},
     "GOES_ON": varints.GOES_ON,
     "LAST": varints.LAST,
     "SMALL": varints.SMALL,
@@ -137,6 +138,10 @@ def _usual(field: Field) -> bytes | None:
 
 def _written_field(field: Field, source: _Source) -> str:
     value = f"v.{field.name}"
+    if field.shape == Primitive("string") and field.default == "":  # mostly empty, which is quickly said
+        t, n, b = source.local("t"), source.local("n"), source.local("b")
+        size = f"(SMALL[{n}] if ({n} := len({b} := {t}.encode())) < 8192 else write_long({n}))"
+        return rf"b'\0' if ({t} := {value}) == '' else {size} + {b}"
     usual = _usual(field)
     if usual is None:
         return _written(field.shape, value, source)
@@ -170,7 +175,7 @@ def _written(shape: Shape, value: str, source: _Source) -> str:
                 f"{instant} if {1 << 27} <= {n} < {1 << 41} else write_long({n})"
             )
         case Primitive(name="boolean"):
-            return rf"b'\1' if {value} else b'\0'"
+            return f"BOOLEANS[{value}]"
         case Primitive(name="double"):
             return f"pack_double({value} + 0.0)"  # -0.0 equals 0.0, so it is written as 0.0
         case Primitive(name=name):
@@ -186,10 +191,11 @@ def _written(shape: Shape, value: str, source: _Source) -> str:
             a, n = source.local("a"), source.local("n")
             item = source.local("i")
             each = _joined(_written(of, item, source))
-            size = f"(SMALL[{n}] if ({n} := len({a})) < 8192 else write_long({n}))"
-            return rf"b'\0' if not ({a} := {value}) else {size} + join([{each} for {item} in {a}]) + b'\0'"
+            size = f"(SMALL[{n}] if {n} < 8192 else write_long({n}))"
+            items = rf"{size} + join([{each} for {item} in {a}]) + b'\0'"
+            return rf"{items} if ({n} := len({a} := {value})) else b'\0'"
         case Mapping():
-            return rf"write_pairs({value}) if {value} else b'\0'"
+            return rf"write_pairs({value}) if len({value}) else b'\0'"
         case Positions(of=parts):
             return ", ".join(_written(part, f"{value}[{i}]", source) for i, part in enumerate(parts))
         case Composite(cls=cls):
@@ -227,17 +233,22 @@ def _read(shape: Shape, target: str, source: _Source) -> list[str]:
         case Primitive(name="double"):
             return [f"{target}, = unpack_double(data, pos)", "pos += 8"]
         case Primitive(name=name):
+            is_text = name == "string"
             # 129: more bytes follow, or the length is negative.
             return [
                 "n = data[pos]",
-                "if n & 129:",
-                "    n, pos = read_length(data, pos)",
-                "    end = pos + n",
-                "else:",
+                "if not n:",
+                f"    {target} = {repr('') if is_text else repr(b'')}",
                 "    pos += 1",
-                "    end = pos + (n >> 1)",
-                f"{target} = data[pos:end]{'.decode()' if name == 'string' else ''}",
-                "pos = end",
+                "else:",
+                "    if n & 129:",
+                "        n, pos = read_length(data, pos)",
+                "        end = pos + n",
+                "    else:",
+                "        pos += 1",
+                "        end = pos + (n >> 1)",
+                f"    {target} = data[pos:end]{'.decode()' if is_text else ''}",
+                "    pos = end",
             ]
         case Choice(symbols=symbols):
             return [
@@ -256,15 +267,26 @@ def _read(shape: Shape, target: str, source: _Source) -> list[str]:
             ]
         case Items(of=of, container=container):
             items, left, item = source.local("items"), source.local("left"), source.local("item")
+            made = "[]" if container is list else "()"
             return [
-                f"{items} = []",
-                f"{left}, pos = read_count(data, pos) if data[pos] else (0, pos + 1)",
-                f"while {left}:",
-                f"    for _ in range({left}):",
-                *_indented(_indented(_read(of, item, source))),
-                f"        {items}.append({item})",
-                f"    {left}, pos = read_count(data, pos) if data[pos] else (0, pos + 1)",
-                f"{target} = {items}" if container is list else f"{target} = tuple({items})",
+                f"{left} = data[pos]",
+                f"if not {left}:",
+                f"    {target} = {made}",
+                "    pos += 1",
+                "else:",
+                f"    {items} = []",
+                f"    while {left}:",
+                f"        if {left} & 129:",
+                f"            {left}, pos = read_count(data, pos)",
+                "        else:",
+                f"            {left} >>= 1",
+                "            pos += 1",
+                f"        for _ in range({left}):",
+                *_indented(_indented(_indented(_read(of, item, source)))),
+                f"            {items}.append({item})",
+                f"        {left} = data[pos]",
+                "    pos += 1",
+                f"    {target} = {items}" if container is list else f"    {target} = tuple({items})",
             ]
         case Mapping():
             return [f"{target}, pos = read_pairs(data, pos)"]

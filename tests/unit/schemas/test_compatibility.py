@@ -32,7 +32,7 @@ from tocsin.schemas.shapes import (
     record_shape,
 )
 
-SOME = settings(max_examples=max(20, settings().max_examples // 5))
+SOME = settings(max_examples=max(15, settings().max_examples // 6))
 BY_NAME: dict[str, type] = {cls.__name__: cls for cls in (*RECORDS, *ROWS)}
 HERE = Path(registry.__file__).parent
 

@@ -99,6 +99,7 @@ def jobs(draw: st.DrawFn) -> Job:
     return made
 
 
+@settings(max_examples=max(50, settings().max_examples // 2))
 @given(jobs(), st.booleans())
 def test_a_job_that_is_written_and_read_again_is_the_same_job(job: Job, full: bool) -> None:
     written = render(job, full)
