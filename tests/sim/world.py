@@ -20,7 +20,7 @@ from tocsin.log.memory import MemoryLog
 from tocsin.log.port import LogError, TopicPartition
 from tocsin.schemas import codec
 from tocsin.schemas.job import Job
-from tocsin.schemas.records import Command, JobDefinition, Queue
+from tocsin.schemas.records import Command, JobDefinition, Journal, Queue
 from tocsin.schemas.topics import TopicNames, queue_topics
 from tocsin.streams.bootstrap import bootstrap
 from tocsin.streams.clocks import ClockMode
@@ -295,7 +295,31 @@ class World:
                 if row.armed != "none"
             ]
             found += [f"a command of {key} is parked" for key, _, _ in reader.all_pending("parked")]
+            assert each.core is not None
+            found += self._unread(each.number, each.core.journal)
+            found += ["effects are not committed"] * bool(each.core.effects.emissions)
         return found or self._unfinished()
+
+    def _unread(self, number: int, journal: Journal) -> list[str]:
+        names = self.names
+        reached = {
+            names.outcomes: journal.outcomes_offset,
+            names.commands: journal.commands_offset,
+            names.jobs: journal.jobs_offset,
+        }
+        found = []
+        for topic, offset in reached.items():
+            newest = next(
+                (
+                    e.record.offset
+                    for e in reversed(self.log.records(topic, number))
+                    if e.state == "committed"
+                ),
+                -1,
+            )
+            if newest >= offset:
+                found.append(f"{topic}[{number}] is folded up to {offset}, and {newest} is there")
+        return found
 
     def _unfinished(self) -> list[str]:
         """Due records that the workers have not finished: of a quiet world there are none."""

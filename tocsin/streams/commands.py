@@ -82,7 +82,7 @@ def apply_command(
         case CancelRun():
             why = _cancel(work, key, row, command)
         case Pause():
-            _pause(work, key, row, command, timestamp_ms, source)
+            why = _pause(work, key, row, command, timestamp_ms, source)
         case Resume():
             why = _resume(work, key, row, command, timestamp_ms, source)
         case SkipNext():
@@ -185,8 +185,10 @@ def _cancel(work: Work, key: JobKey, row: JobRow, command: CancelRun) -> str:
 
 def _pause(
     work: Work, key: JobKey, row: JobRow, command: Pause, timestamp_ms: int, source: tuple[str, int]
-) -> None:
+) -> str:
     effective_ms = effective_instant(work, key, timestamp_ms)
+    if 0 < command.until_ms <= effective_ms:
+        return "until_passed"
     decide_up_to(work, key, row, effective_ms)
     pause_job(row, command.actor, command.reason, command.until_ms)
     withdraw_ahead(work, row, key, effective_ms)
@@ -199,6 +201,7 @@ def _pause(
         reason=command.reason,
         source=source,
     )
+    return ""
 
 
 def _resume(
