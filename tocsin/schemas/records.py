@@ -364,6 +364,8 @@ class Journal:
     reports_through_ms: int = 0
     config_offset: int = 0
     watermark_ms: int = 0
+    tzdata: str = ""
+    """The time-zone data that the armed instants were computed with."""
     digest: int = 0
     """CRC-32 over the effects of the tick, in order."""
     effects: int = 0

@@ -41,6 +41,7 @@ from tocsin.streams.runs import dispatch, end_attempt, fail, settle
 from tocsin.streams.store import View
 from tocsin.streams.timers import AHEAD, EXACT, Kind, Timer
 from tocsin.streams.work import Undecided, Work
+from tocsin.streams.zone_changes import recompute
 
 TIMERS_PER_PASS_MAX: Final = 4_000
 """Timers handled by one tick: some 0.5 s of work at the worst, so that a backlog cannot starve the inputs."""
@@ -112,10 +113,12 @@ class PartitionCore:
             undecided=self.undecided,
             parked=self.parked,
         )
+        self._follow_time_zones(work)
         self._apply(work, inputs)
         handled, full = self._advance(work) if fire else (0, False)
         idle = inputs.empty and not handled and len(self.effects.emissions) == emitted_before
-        if idle and now_ms - self.journal.now_ms < JOURNAL_EVERY_MS:
+        same_zones = self.journal.tzdata == config.cluster.tzdata
+        if idle and same_zones and now_ms - self.journal.now_ms < JOURNAL_EVERY_MS:
             self.effects.digest = digest_before
             return False
         self._write_journal(work, inputs, fire=fire, emitted=len(self.effects.emissions) - emitted_before)
@@ -145,6 +148,7 @@ class PartitionCore:
             reports_through_ms=work.reports_through_ms,
             config_offset=work.config.offset,
             watermark_ms=max(self.journal.watermark_ms, watermark_ms),
+            tzdata=work.config.cluster.tzdata,
             digest=self.effects.digest,
             effects=emitted,
         )
@@ -155,6 +159,11 @@ class PartitionCore:
         waiting = [due for due in (self.view.next_due(EXACT), self.view.next_due(AHEAD)) if due is not None]
         waiting.extend(self.undecided.dues.values())
         return min([work.now_ms, *(due - 1 for due in waiting)])
+
+    def _follow_time_zones(self, work: Work) -> None:
+        """Before anything else of the tick: armed instants are those of the time-zone data in force."""
+        if self.journal.tzdata not in ("", work.config.cluster.tzdata):
+            recompute(work, self.journal.tzdata)
 
     # --- inputs
 

@@ -4,7 +4,9 @@ The order of a commit: changes() go to the log, the log commits, commit() writes
 anything that the log does not; what it lacks after a crash in between, it gets from the changelog.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from heapq import merge
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from rocksdict import WriteBatch
@@ -90,6 +92,15 @@ class View:
 
     def job(self, key: JobKey) -> JobRow | None:
         return self._jobs.get(key)
+
+    def job_keys(self) -> Iterator[JobKey]:
+        """The key of every job's row, in order; rows that are put while this goes on may be missed."""
+        assert self._store is not None
+        changed = sorted(self._jobs.changed)
+        stored = (key for key, _ in self._store.reader().jobs_from())
+        for key, _ in groupby(merge(changed, stored)):
+            if self._jobs.get(key) is not None:
+                yield key
 
     def put_job(self, key: JobKey, row: JobRow) -> None:
         self._jobs.put(key, row)

@@ -1,5 +1,7 @@
 """What becomes of occurrences: ahead, late, missed, paused, overlapping."""
 
+from dataclasses import replace
+
 from tests.unit.streams.driver import KEY, T0, Driver, job
 from tocsin.schemas.job import CatchUp, HttpTarget, Job, Overlap, Retry, Schedule
 from tocsin.schemas.records import Pause, Resume, SkipNext, Trigger
@@ -329,6 +331,23 @@ def test_a_job_without_a_schedule_waits_for_triggers_and_is_never_finished(drive
     drive.report(drive.due(), "succeeded")
     drive.advance(8 * 86_400_000, step_ms=3_600_000)
     assert (drive.row.finished_ms, drive.row.delete_at_ms) == (0, 0)
+
+
+def test_new_time_zone_data_moves_what_is_armed_and_says_so(drive: Driver) -> None:
+    drive.define(job(Schedule(cron=("0 9 * * *",), timezone="Africa/Cairo")))
+    drive.define(job(Schedule(cron=("0 9 * * *",)), id="b"))
+    row = drive.row.copy()
+    row.armed_nominal_ms += 3_600_000  # as older data had it
+    row.armed_due_ms += 3_600_000
+    drive.view.put_job(KEY, row)
+    drive.job_events()
+    cluster = replace(drive.config.cluster, tzdata="2026b")
+    drive.config = replace(drive.config, cluster=cluster)
+    drive.advance(1_000)
+    assert drive.job_events() == ["tzdata_changed"]
+    assert drive.row.armed_nominal_ms == row.armed_nominal_ms - 3_600_000
+    drive.advance(1_000)
+    assert drive.job_events() == []
 
 
 def test_the_watermark_is_the_tick_when_everything_is_decided(drive: Driver) -> None:
