@@ -32,6 +32,9 @@ def parse(document: Any) -> tuple[Job | None, tuple[Problem, ...]]:
         made: Job = job
         return made, ()
     found = list(dict.fromkeys(reading.problems))
+    if reading.is_enough:
+        message = f"there is more wrong with it: these are the first {len(found)} problems"
+        return None, (*found, Problem(field="", rule="too-many-problems", message=message))
     if job is not WRONG:
         refused = [each.field for each in found]
         found += [each for each in problems(job) if not _follows(each, refused)]

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from tocsin.schedules import (
@@ -30,6 +31,9 @@ class Wrong:
 
 WRONG: Final = Wrong()
 
+PROBLEMS_MAX: Final = 100
+"""What one answer lists: more than anybody reads, and little enough to send."""
+
 
 @dataclass(slots=True)
 class Reading:
@@ -41,8 +45,14 @@ class Reading:
     places: Mapping[str, str] = field(default_factory=dict)
     """The fields of all sections, by name, for one that stands in the wrong section."""
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether so much is wrong that no more is said: a document of nothing but mistakes must not cost seconds."""
+        return len(self.problems) >= PROBLEMS_MAX
+
     def refuse(self, where: str, rule: str, message: str, value: object = "") -> Wrong:
-        self.problems.append(problem(where, rule, message, shown(value)))
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem(where, rule, message, shown(value)))
         return WRONG
 
     def mistyped(self, where: str, expected: str, value: object) -> Wrong:
@@ -254,6 +264,10 @@ class Several:
             value = (value,)
         elif isinstance(value, Mapping | bytes):
             return reading.mistyped(where, self.expected, value)
+        if len(value) > self.most:
+            return reading.refuse(
+                where, "too-many", f"at most {self.most} items are allowed here, not {len(value)}"
+            )
         read = [self.of.read(item, f"{where}[{i}]", reading) for i, item in enumerate(value)]
         return WRONG if WRONG in read else tuple(read)
 
@@ -278,6 +292,10 @@ class Texts:
     def read(self, value: Any, where: str, reading: Reading) -> tuple[tuple[str, str], ...] | Wrong:
         if not isinstance(value, Mapping):
             return reading.mistyped(where, self.expected, value)
+        if len(value) > self.most:
+            return reading.refuse(
+                where, "too-many", f"at most {self.most} entries are allowed here, not {len(value)}"
+            )
         pairs = []
         wrong = False
         for key, item in value.items():
@@ -346,9 +364,32 @@ def shown(value: object) -> str:
         case date():
             return value.isoformat()
         case Mapping() | list() | tuple():
-            return json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+            return _excerpt(value, 3)
         case _:
             return repr(value)
+
+
+_EXCERPT_ITEMS: Final = 5
+
+
+def _excerpt(value: object, depth: int) -> str:
+    """Like JSON, cut off: what YAML's aliases make of a few lines may be endless when it is written out."""
+    match value:
+        case Mapping() | list() | tuple() if not depth:
+            return "..."
+        case Mapping():
+            parts = [
+                f"{_excerpt(key, 1)}: {_excerpt(item, depth - 1)}"
+                for key, item in islice(value.items(), _EXCERPT_ITEMS)
+            ]
+            return f"{{{', '.join(parts)}{', ...' if len(value) > _EXCERPT_ITEMS else ''}}}"
+        case list() | tuple():
+            parts = [_excerpt(item, depth - 1) for item in value[:_EXCERPT_ITEMS]]
+            return f"[{', '.join(parts)}{', ...' if len(value) > _EXCERPT_ITEMS else ''}]"
+        case str():
+            return json.dumps(value[:200], ensure_ascii=False)
+        case _:
+            return shown(value)
 
 
 def near(name: object, known: Sequence[str]) -> str:

@@ -84,6 +84,7 @@ def _label_problems(labels: Pairs) -> Iterator[Problem]:
     if len(labels) > LABELS_MAX:
         message = f"a job has at most {LABELS_MAX} labels, not {len(labels)}"
         yield problem("labels", "labels-max", message, str(len(labels)))
+        return
     for i, (key, value) in enumerate(labels):
         field = f"labels.{key[:64]}"
         if not _LABEL_KEY.fullmatch(key):

@@ -150,6 +150,8 @@ class Section:
         return found
 
     def _refuse(self, name: Any, where: str, value: Any, reading: Reading) -> None:
+        if reading.is_enough:
+            return
         if name in self._unavailable:
             reading.refuse(where, "not-available", f"{name} is not available yet: leave it out", value)
             return

@@ -117,6 +117,7 @@ def _header_problems(headers: Pairs) -> Iterator[Problem]:
     if len(headers) > HEADERS_MAX:
         message = f"at most {HEADERS_MAX} headers are sent, not {len(headers)}"
         yield problem("target.http.headers", "headers-max", message, str(len(headers)))
+        return
     seen: dict[str, str] = {}
     for name, value in headers:
         field = f"target.http.headers.{name[:64]}"

@@ -1,6 +1,7 @@
 """Every schema against its recorded history, so that what was once written stays readable, both ways."""
 
 import copy
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
@@ -14,6 +15,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.schemas import record_versions
 from tests.unit.schemas.evolution import breaks
 from tests.unit.schemas.record_versions import COMMAND, NAMES
 from tests.unit.schemas.values import plain, values
@@ -281,3 +283,39 @@ def test_a_field_with_a_default_and_a_symbol_at_the_end_may_be_added() -> None:
     after["fields"][3]["type"]["symbols"].append("z")
     assert [] == breaks(_BEFORE, after)
     assert [] == breaks(_BEFORE, _BEFORE)
+
+
+# --- recording ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_schema_that_changed_is_recorded_as_a_new_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = without_docs(schema_of("Pause"))
+    monkeypatch.setattr(record_versions, "HISTORY", tmp_path)
+    monkeypatch.setattr(record_versions, "NAMES", ("Pause",))
+
+    monkeypatch.setattr(registry, "recorded", lambda _: {1: _older(now)})
+    assert 0 == record_versions.main([])
+    assert now == json.loads((tmp_path / "Pause" / "2.avsc").read_text())
+    assert 0 == record_versions.main(["--amend"])
+    assert now == json.loads((tmp_path / "Pause" / "1.avsc").read_text())
+    assert "Pause: version 2\nPause: version 1\n" == capsys.readouterr().out
+
+    monkeypatch.setattr(registry, "recorded", lambda _: {1: now})
+    assert 0 == record_versions.main([])
+    assert "" == capsys.readouterr().out
+    assert 2 == record_versions.main(["--force"])
+
+
+def test_a_change_that_would_lose_records_is_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = without_docs(schema_of("Pause"))
+    before["fields"].append({"name": "gone", "type": "long"})
+    monkeypatch.setattr(record_versions, "HISTORY", tmp_path)
+    monkeypatch.setattr(record_versions, "NAMES", ("Pause",))
+    monkeypatch.setattr(registry, "recorded", lambda _: {1: before})
+    assert 1 == record_versions.main([])
+    assert [] == list(tmp_path.iterdir())
+    assert "Pause: not recorded: Pause.gone is gone" in capsys.readouterr().err

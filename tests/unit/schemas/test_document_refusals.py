@@ -213,3 +213,45 @@ def test_what_is_not_built_yet_is_refused_whatever_it_holds(name: str) -> None:
             place = place[int(part) if part.isdigit() else part]
         place[last] = value
         assert (name, "not-available") in [(each.field, each.rule) for each in parse(document)[1]]
+
+
+def test_a_document_of_nothing_but_mistakes_is_answered_with_the_first_hundred() -> None:
+    unknown = {f"field-{i}": i for i in range(30_000)}
+    for document in (MINIMAL | unknown, with_(labels={"a": "b"}, schedule=unknown)):
+        job, found = parse(document)
+        assert job is None
+        assert 101 == len(found)
+        assert ("", "too-many-problems") == (found[-1].field, found[-1].rule)
+
+
+@pytest.mark.parametrize(
+    "field, document",
+    [
+        ("labels", with_(labels={str(i): "" for i in range(30_000)})),
+        ("target.http.headers", with_http(headers={f"X-{i}": "" for i in range(65)})),
+        ("target.http.success", with_http(success=[200] * 33)),
+        ("schedule.cron", with_schedule(cron=["x"] * 65)),
+        ("schedule.exclude", with_schedule(cron="* * * * *", exclude=[{}] * 401)),
+        ("retry.delays", with_(retry={"backoff": "list", "delays": ["1s"] * 100})),
+    ],
+)
+def test_a_list_that_is_too_long_is_refused_as_a_whole(field: str, document: dict[str, Any]) -> None:
+    [found] = parse(document)[1]
+    assert (field, "too-many") == (found.field, found.rule)
+    assert "are allowed here, not" in found.message
+
+
+def test_a_value_without_end_is_shown_by_its_beginning() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    laughs: Any = "ha"
+    for _ in range(60):
+        laughs = [laughs, laughs]
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    for value in (endless, laughs, deep):
+        for document in (with_(color=value), with_(lease=value), with_http(headers={"X-A": value})):
+            [found] = parse(document)[1]
+            assert "..." in found.value
+        assert parse(with_http(body=value))[0] is None
