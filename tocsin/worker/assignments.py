@@ -50,6 +50,7 @@ class Lane:
     __slots__ = (
         "consumer",
         "first_ms",
+        "held",
         "name",
         "paused",
         "rewound",
@@ -72,6 +73,8 @@ class Lane:
         self.scanned = False
         self.skimming = False
         """Beyond the limits: records are only noted, and fetched again from the tracker's position later."""
+        self.held = 0
+        """Records of this lane that are held now."""
         self.rewound = False
         """Sent back, and nothing came since: the consumer's position may still be the one before."""
         self.paused = False
@@ -312,8 +315,9 @@ class Assignments:
 
     def release_control(self, number: int) -> None:
         """Nothing here needs the control of this partition any more."""
-        if number not in self._by_number:
-            self._control.remove(TopicPartition(self._control_topic, number))
+        where = TopicPartition(self._control_topic, number)
+        if number not in self._by_number and where in self._control.assigned():
+            self._control.remove(where)
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
@@ -342,9 +346,10 @@ class Assignments:
             logger.warning("control of partition %d cannot be read yet: %s", assignment.number, error)
             return
         start = max(begin, min(by_time, assignment.control_end - CONTROL_SLACK_RECORDS))
-        # It may still be assigned, for executions of an earlier assignment: then it is sought.
-        self._control.remove(where)
-        self._control.add(where, start)
+        if where in self._control.assigned():
+            self._control.seek(where, start)  # it was followed for executions of an earlier assignment
+        else:
+            self._control.add(where, start)
         assignment.control_reading = True
 
     def _pass_control(self, assignment: Assignment) -> None:

@@ -212,7 +212,10 @@ class Executions:
         running.claim_sent_s = now_s
         running.heartbeat_s = now_s + _heartbeat_every_s(running.held.run)
         self._metrics.claims += 1
-        self._reports.send(self._claim_report("started", running), wanted=lambda: running.id in self._running)
+        self._reports.send(
+            self._claim_report("started", running),
+            wanted=lambda: running.id in self._running and not running.is_given_up,
+        )
         if not self._rules.w2:
             self._endings.finish_offset(running.held)
         self._ring_at(running, self._next_alarm(running))

@@ -124,6 +124,7 @@ class Holding:
         held.state = "held"
         self.held_bytes[held.lane] += held.bytes
         self.held_count += 1
+        held.assignment.lane(held.lane).held += 1
         self.put_back(held)
 
     def take(self, held: Held, state: HeldState) -> None:
@@ -131,6 +132,7 @@ class Holding:
         if held.state == "held":
             self.held_bytes[held.lane] -= held.bytes
             self.held_count -= 1
+            held.assignment.lane(held.lane).held -= 1
         held.state = state
 
     def remove(self, held: Held) -> None:

@@ -183,7 +183,7 @@ class HttpCaller:
     def _checked_url(self, text: str) -> URL:
         """Raises EgressBlocked for an address that may not be reached, however it is spelled; ValueError."""
         url = URL(text)
-        host = url.host
+        host = url.raw_host  # as it is connected to, IDNA and full-width digits resolved
         if url.scheme not in ("http", "https") or not host:
             raise ValueError(f"{text!r} is no http or https URL with a host")
         literal = self._guard.literal(host)

@@ -13,7 +13,7 @@ from tocsin.worker.config import CoreConfig
 from tocsin.worker.endings import Endings
 from tocsin.worker.executions import Executions
 from tocsin.worker.holding import HELD_OVERHEAD_BYTES, Held, Holding
-from tocsin.worker.reports import QUARANTINED_VALUE_BYTES_MAX, Reports
+from tocsin.worker.reports import QUARANTINED_KEY_BYTES_MAX, QUARANTINED_VALUE_BYTES_MAX, Reports
 from tocsin.worker.rules import WorkerRules
 
 RESUME_BELOW: Final = 0.75
@@ -113,7 +113,7 @@ class Intake:
                 offset=record.offset,
                 timestamp_ms=record.timestamp_ms,
                 reason=reason,
-                key=record.key,
+                key=None if record.key is None else record.key[:QUARANTINED_KEY_BYTES_MAX],
                 value=None if record.value is None else record.value[:QUARANTINED_VALUE_BYTES_MAX],
             ),
             acknowledged=partial(lane.tracker.finish, record.offset) if lane is not None else _nothing,
@@ -126,8 +126,9 @@ class Intake:
         # W9: the commit's metadata has a bit for each offset between the lowest unfinished and the highest fetched.
         if self._rules.w9 and tracker.unfinished() and offset - tracker.low() > self._window_max:
             return True
-        held_bytes = self._holding.held_bytes[lane.name]
-        return held_bytes > 0 and held_bytes + size + HELD_OVERHEAD_BYTES > self._bytes_max[lane.name]
+        # A lane that holds nothing may always take one: others' records, however many, do not stop it for good.
+        needed = self._holding.held_bytes[lane.name] + size + HELD_OVERHEAD_BYTES
+        return lane.held > 0 and needed > self._bytes_max[lane.name]
 
     def regulate(self) -> None:
         """Go back to what was skimmed once the scan is over, stop lanes at a limit, let them go on below it."""
@@ -146,7 +147,9 @@ class Intake:
         tracker = lane.tracker
         if self._rules.w9 and tracker.position - tracker.low() > self._window_max * RESUME_BELOW:
             return False
-        return self._holding.held_bytes[lane.name] <= self._bytes_max[lane.name] * RESUME_BELOW
+        return (
+            not lane.held or self._holding.held_bytes[lane.name] <= self._bytes_max[lane.name] * RESUME_BELOW
+        )
 
     # --- control --------------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ logger = logging.getLogger(__name__)
 AGAIN_AFTER_S: Final = 0.25
 """How soon a report that the log did not take is handed over again."""
 
+QUARANTINED_KEY_BYTES_MAX: Final = 64 * 1024
 QUARANTINED_VALUE_BYTES_MAX: Final = 512 * 1024
-"""More of an undecodable value is not kept: key, reason and coordinates have to fit in the same record."""
+"""More of what cannot be decoded is not kept: key, value, reason and coordinates have to fit in one record."""
 
 Acknowledged = Callable[[], None]
 Wanted = Callable[[], bool]

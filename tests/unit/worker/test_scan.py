@@ -156,3 +156,22 @@ def test_what_was_read_of_finished_records_is_forgotten(world: World) -> None:
     assert 3_000 == len(assignment.knowledge)
     world.pass_time(30_000)
     assert 0 == len(assignment.knowledge)
+
+
+def test_a_partition_that_is_not_open_yet_does_not_starve_the_others() -> None:
+    world = World(partitions=2)
+    streams = world.log.client("streams").transactional_producer("t")
+    streams.init()
+    streams.begin()  # whoever wrote this is dead, so nothing of partition 0 starts for now
+    streams.produce(NAMES.control(QUEUE), partition=0, key=b"k", value=b"")
+    worker = world.worker(hold_bytes_max=40_000)
+    for n in range(60):
+        world.due(world.run(f"ns/{n}@1"), partition=0)
+    world.settle()
+    for n in range(5):
+        world.due(world.run(f"other/{n}@1"), partition=1)
+    for _ in range(20):
+        world.pass_time(100)
+        for execution in list(worker.executor.executing):
+            worker.executor.end(execution)
+    assert [f"other/{n}@1" for n in range(5)] == worker.executor.runs()
