@@ -51,6 +51,11 @@ def decide_up_to(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> Non
             arm(work, key, row, definition, row.armed_nominal_ms)
         elif row.armed == "blocked" or not decide(work, key, row, effective_ms):
             _hold_armed(work, key, row, definition)
+    hold_verdicts(work, key, row, effective_ms)
+
+
+def hold_verdicts(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> None:
+    """Undecided runs that were due before a change remember what was in force."""
     for run in work.open_runs(key, row):
         if (run.contested or run.status == "undecided") and not run.held and run.due_ms <= effective_ms:
             run.held, definition_then = verdict_of(work, key, row, run)
@@ -113,14 +118,18 @@ def verdict_of(work: Work, key: JobKey, row: JobRow, run: RunRow) -> tuple[str, 
     return "run", definition
 
 
-def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
-    """Give an undecided run its disposition, if the time for that has come; else it goes on waiting."""
+def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow, *, in_turn: bool = False) -> None:
+    """Give an undecided run its disposition, if the time for that has come; else it goes on waiting.
+
+    What is in force at an instant that has passed is known in its turn among the timers: when all inputs of the tick
+    are applied, and the end of a pause that came before it, too.
+    """
     verdict, definition = verdict_of(work, key, row, run)
     if definition is not None and not run.held:
         run.due_ms = run.nominal_ms + timetable_of(definition, row).spread_offset(key)
     passed = run.due_ms <= work.now_ms
-    if passed and not (run.held or work.deciding):
-        return  # a change that this tick has yet to apply may have come before its instant; its timer decides
+    if passed and not (run.held or in_turn):
+        return
     if verdict != "run":
         if passed and not run.contested:
             # Its instant had passed when the job was deleted. The watermark has, too, so it stays a run (P12).

@@ -297,7 +297,7 @@ class PartitionCore:
                 return True
             case Kind.DECIDE:
                 before = (run.status, run.dispatch)
-                decide_again(work, key, row, run)
+                decide_again(work, key, row, run, in_turn=True)
                 return (run.status, run.dispatch) != before or run.seq not in row.open
             case _ if unread:
                 return False

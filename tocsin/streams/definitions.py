@@ -12,6 +12,7 @@ from tocsin.streams.contested import (
     after_run_ended,
     decide_up_to,
     effective_instant,
+    hold_verdicts,
     withdraw_ahead,
 )
 from tocsin.streams.occurrences import arm, disarm, is_used_up, settle_finished
@@ -84,7 +85,9 @@ def _apply(
     old: DefinitionRow | None = None
     if row is None:
         row = work.new_job(key)
-    elif not row.deleted_ms:
+    elif row.deleted_ms:
+        hold_verdicts(work, key, row, effective_ms)
+    else:
         decide_up_to(work, key, row, effective_ms)
         old = work.current(key, row)
     if old is None:
@@ -136,7 +139,7 @@ def _arm_from(
 ) -> None:
     """The new definition owns the nominals after the effective instant."""
     after_ms = effective_ms
-    if old is not None and _waits_for_spread(row, effective_ms):
+    if old is not None and _waits_for_spread(row, effective_ms) and not _goes_on(row, old, new):
         after_ms = _keep_spread_out(work, key, row, old, new, row.armed_nominal_ms, effective_ms)
     row.decided_ahead = [n for n in row.decided_ahead if n > effective_ms]
     row.decided_ms = max(row.decided_ms, effective_ms)
@@ -144,7 +147,9 @@ def _arm_from(
         disarm(row)
         return
     kind = new.job.schedule.kind
-    if kind in ("at", "delay"):
+    if _goes_on(row, old, new):
+        row.armed = "ahead"
+    elif kind in ("at", "delay"):
         _arm_one_shot(work, key, row, new, effective_ms)
     elif kind == "every" and new.job.schedule.after_completion and row.open:
         disarm(row)
@@ -169,6 +174,13 @@ def _arm_one_shot(work: Work, key: JobKey, row: JobRow, new: DefinitionRow, effe
         arm(work, key, row, new, nominal_ms)
 
 
+def _goes_on(row: JobRow, old: DefinitionRow | None, new: DefinitionRow) -> bool:
+    """Whether the armed occurrence of a fixed delay stands: nothing but the end of the last run names it."""
+    unchanged = old is not None and old.job.schedule == new.job.schedule
+    armed = row.armed in ("ahead", "exact") and not row.broken
+    return unchanged and armed and new.job.schedule.after_completion
+
+
 def _waits_for_spread(row: JobRow, effective_ms: int) -> bool:
     """Whether the armed occurrence belongs to the old definition: its nominal has passed, and its due has not."""
     return row.armed in ("ahead", "exact") and row.armed_nominal_ms <= effective_ms < row.armed_due_ms
@@ -188,7 +200,9 @@ def _keep_spread_out(
     They follow the new definition if it names the same ones, else they are skipped.
     """
     before = _spread_out(row, old, first_ms, effective_ms)
-    after = () if row.broken or is_used_up(row, new) else _spread_out(row, new, first_ms, effective_ms)
+    after: tuple[int, ...] = ()
+    if not (row.broken or is_used_up(row, new) or new.job.schedule.after_completion):
+        after = _spread_out(row, new, first_ms, effective_ms)
     if before == after and len(before) < _WAITING_COMPARED_MAX:
         return first_ms - 1
     skip(work, key, row, first_ms, before[-1], len(before), False, "edited")

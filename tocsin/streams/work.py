@@ -66,7 +66,7 @@ class Work:
     effective: dict[JobKey, int] = field(default_factory=dict)
     """From when the newest change of this tick counts, for each job that was changed."""
     deciding: bool = False
-    """Whether all inputs of the tick are applied, so that what was in force at an instant that has passed is known."""
+    """Whether all inputs of the tick are applied."""
     failing: dict[JobKey, None] = field(default_factory=dict)
     """Jobs with runs that ended while inputs were applied: whether they are to be paused is looked at afterwards."""
     _jobs: dict[JobKey, JobRow] = field(default_factory=dict)
