@@ -55,7 +55,7 @@ lint: dev ## ruff, its formatter, and the layers (import-linter)
 types: dev ## mypy --strict
 	$(BIN)/mypy
 
-.PHONY: unit contract sim kafka web
+.PHONY: unit contract sim node kafka web
 unit: dev ## the pure tests
 	$(PYTEST) -n $(JOBS) tests/unit tests/test_tidy.py
 
@@ -64,6 +64,9 @@ contract: dev ## one suite for the event log, on each of its adapters
 
 sim: dev ## the simulation: SEEDS=200 FROM=0
 	$(PYTEST) -n $(JOBS) tests/sim
+
+node: dev ## the all-in-one node as a process: first minutes, kill -9
+	$(PYTEST) tests/node
 
 kafka: dev ## real processes against a real broker
 	$(PYTEST) tests/kafka
