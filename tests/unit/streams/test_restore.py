@@ -470,14 +470,16 @@ def test_a_standby_follows_and_takes_over(shelf: Shelf, log: MemoryLog, clock: F
         for _ in range(40):
             follower.step(20, 0.0)
     assert_equal_stores(owner.store, standby)
-    owner.work(2, clock)
+    owner.work(4, clock)
+    owner_contents = contents(owner.store)
     owner.store.close()
     follower.retarget()
     assert not follower.ready
     assert follower.behind > 0
     while not follower.done:
-        follower.step(20, 0.0)
+        follower.step(2, 0.0)
     assert 0 == follower.behind
+    assert owner_contents == contents(standby)
     successor = Owner(log, standby, seed=9, tick=owner.tick)
     successor.work(4, clock)
     follower.step(20, 0.0)
@@ -534,8 +536,9 @@ def test_rings_that_were_not_full_when_the_process_died_are_filled_by_the_next(
     assert_equal_stores(store, other)
 
 
+@pytest.mark.parametrize("max_records", [1, 2_000])
 def test_an_older_event_does_not_take_the_slot_of_a_newer_one(
-    shelf: Shelf, log: MemoryLog, clock: FakeClock
+    shelf: Shelf, log: MemoryLog, clock: FakeClock, max_records: int
 ) -> None:
     """A long run that ends after its slot went to a later run is written late, and must not come back."""
     producer = log.producer()
@@ -544,7 +547,7 @@ def test_an_older_event_does_not_take_the_slot_of_a_newer_one(
         producer.produce("runs", key=event.run_id.encode(), value=encode(event), partition=0)
     producer.flush(1.0)
     store = shelf("fresh")
-    restored(store, log, clock, max_records=1)
+    restored(store, log, clock, max_records)
     assert ["later", "next"] == [event.reason for event in store.reader().history("history", A)]
 
 

@@ -18,7 +18,9 @@ from tests.unit.streams.rows import (
 )
 from tocsin.schemas.job import JobKey
 from tocsin.schemas.rows import DeadRow, PendingRow
+from tocsin.streams.families import STATE
 from tocsin.streams.reader import CHUNK
+from tocsin.streams.rocks import Database
 from tocsin.streams.store import PartitionStore, StoreClosed, StoreReader, View
 
 A = JobKey("shop/a")
@@ -58,6 +60,29 @@ def test_a_job_comes_with_the_definition_in_force(view: View, reader: StoreReade
     assert (job_row(revision=2), definition_row(A, 2)) == reader.job(A)
     assert definition_row(A, 1) == reader.definition(A, 1)
     assert None is reader.definition(A, 3)
+
+
+def test_a_commit_between_the_reads_of_a_row_and_its_definition_is_noticed(
+    view: View, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view.put_job(A, job_row(revision=1))
+    view.put_definition(A, definition_row(A, 1))
+    commit(view)
+    read = Database.get
+    commits = [2]
+
+    def get(database: Database, name: str, key: bytes) -> bytes | None:
+        found = read(database, name, key)
+        if name == STATE.name and commits:
+            revision = commits.pop()
+            view.put_job(A, job_row(revision=revision))
+            view.put_definition(A, definition_row(A, revision))
+            view.delete_definition(A, revision - 1)
+            commit(view)
+        return found
+
+    monkeypatch.setattr(Database, "get", get)
+    assert (job_row(revision=2), definition_row(A, 2)) == reader.job(A)
 
 
 def test_a_deleted_job_has_a_row_and_no_definition(view: View, reader: StoreReader) -> None:

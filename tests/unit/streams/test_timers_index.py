@@ -276,6 +276,7 @@ def test_more_timers_behind_the_scan_than_are_remembered_are_all_found_again() -
     owners = armed(count)
     assert count == sum(1 for _ in owners.index.due(AHEAD, count, 10 * count, owners.settle))
     owners.commit()
+    assert KEPT_MAX == len(owners.index._lanes[AHEAD[0]].frontier.kept)
     assert count == fire(owners, AHEAD, count, 10 * count)
 
 
@@ -289,6 +290,13 @@ def test_a_pass_that_is_full_says_so_and_the_next_one_goes_on() -> None:
     second = owners.index.due(AHEAD, 100, 40, owners.settle)
     assert [4, 5, 6, 7, 8, 9] == [found.due_ms for found in second]
     assert not second.full
+
+
+def test_a_timer_that_was_never_committed_and_left_in_place_is_yielded_by_the_next_pass() -> None:
+    owners = Owners()
+    owners.put(1, (timer(AHEAD, 5, 1),))
+    for _ in range(3):
+        assert [5] == [found.due_ms for found in owners.index.due(AHEAD, 10, 10, owners.settle)]
 
 
 def test_a_second_pass_ends_the_first() -> None:
