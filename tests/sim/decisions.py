@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from tests.sim.evidence import Evidence, Logged
-from tests.sim.expected import Expected, Reign, expected_of
+from tests.sim.expected import Expected, Reign, due_of, expected_of
 from tests.sim.refold import Refolded, Tick
 from tests.sim.verdict import Verdict, Violation
 from tocsin.schemas.records import Control, DueRun, JobEvent, RunEvent, RunReport
@@ -86,10 +86,8 @@ def _cover(series: RunEvent, own: list[Reign], covered: dict[int, list[str]]) ->
     from_ms, to_ms = series.nominal_ms, series.last_nominal_ms
     within = {
         nominal_ms
-        for reign in own
-        if not reign.broken
-        for nominal_ms in _named(reign, from_ms, to_ms)
-        if not any(what.startswith("run ") for what in covered.get(nominal_ms, ()))
+        for nominal_ms in expected_of(own, to_ms)
+        if from_ms <= nominal_ms and not any(what.startswith("run ") for what in covered.get(nominal_ms, ()))
     }
     within |= {from_ms, to_ms}
     exact = all(reign.is_exact for reign in own) and series.reason != "edited"
@@ -100,12 +98,6 @@ def _cover(series: RunEvent, own: list[Reign], covered: dict[int, list[str]]) ->
         )
     for nominal_ms in within:
         covered[nominal_ms].append(f"series {series.run_id} ({series.reason})")
-
-
-def _named(reign: Reign, from_ms: int, to_ms: int) -> list[int]:
-    if reign.schedule.kind in ("at", "delay"):
-        return reign.nominals(from_ms - 1, to_ms)
-    return reign.nominals(max(from_ms - 1, reign.from_ms), min(to_ms, reign.to_ms))
 
 
 def _watermark(evidence: Evidence, key: str) -> int:
@@ -278,8 +270,7 @@ class Decisions:
     def _due_of(self, event: RunEvent) -> int:
         """When it is due; later than its nominal and spread say, if an edit has moved those into the past."""
         own = self.reigns[f"{event.namespace}/{event.job_id}"]
-        expected = expected_of(own, event.nominal_ms).get(event.nominal_ms)
-        return max(event.due_ms, 0 if expected is None else expected.due_ms)
+        return max(event.due_ms, due_of(event.nominal_ms, own))
 
     def _is_past_one_shot(self, event: RunEvent) -> bool:
         """An `at` that was past when it was defined is decided at once: late, and there is no other way."""
@@ -328,6 +319,7 @@ class Decisions:
             due_ms = nominal_ms + next(
                 (r.offset_ms() for r in self.reigns[key] if r.revision == event.revision), 0
             )
+        due_ms = max(due_ms, due_of(nominal_ms, self.reigns[key]))
         self.verdict.counts[f"skipped {event.reason}"] += 1
         match event.reason:
             case "overlap" | "overlap_limit":

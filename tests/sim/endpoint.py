@@ -52,7 +52,7 @@ class Executed:
     ended_ms: int = -1
     ending: str = ""
     """"": it has not ended. Else succeeded, failed, refused, aborted, not_begun, or crashed (with its worker)."""
-    abort_asked: bool = False
+    abort_asked_ms: int = -1
 
     @property
     def begun(self) -> bool:
@@ -102,7 +102,7 @@ class FakeExecutor:
         made = self._mine.get(execution_id)
         if made is None or made.ending:
             return
-        made.abort_asked = True
+        made.abort_asked_ms = self._endpoint.now_ms()
         if not made.begun:
             self._endpoint.end(made, "not_begun", self._endpoint.now_ms())
         elif made.script.stops:

@@ -60,6 +60,8 @@ def _is_excused(evidence: Evidence, first: Executed, second: Executed) -> bool:
     """Whether `first` had been given up for lost, rightly, when `second` began: its session or its lease was over."""
     if evidence.session_ended(first.worker, first.begun_ms, second.begun_ms):
         return True
+    if 0 <= first.abort_asked_ms <= second.begun_ms and not first.script.stops:
+        return True  # it was told to stop, and cannot
     for event in evidence.events_of_run.get(first.run.run_id, ()):
         if event.step <= second.begun_step and any(
             attempt.dispatch == first.run.dispatch and attempt.outcome == "lost"

@@ -173,6 +173,14 @@ def expected_of(own: list[Reign], to_ms: int) -> dict[int, Expected]:
     return found
 
 
+def due_of(nominal_ms: int, own: list[Reign]) -> int:
+    """When the occurrence is due, as far as the definitions tell; 0 if none of these reigns owns it."""
+    for index, reign in enumerate(own):
+        if reign.from_ms < nominal_ms <= reign.to_ms:
+            return _due_of(nominal_ms, own[index:])
+    return 0
+
+
 def _due_of(nominal_ms: int, own: list[Reign]) -> int:
     """By the first of these reigns, or by a later one that took it over while it waited for its spread."""
     due_ms = nominal_ms + own[0].offset_ms()

@@ -286,16 +286,17 @@ def _catch_up(
         -1
     ]
     window_from = work.now_ms - offset - policy.window_ms
+    within = max(first, window_from)
     chosen: tuple[int, ...] = ()
     match policy.mode:
         case "none":
             pass
         case "latest":
             # An occurrence that is due and only late is newer than all missed ones: it stands for them.
-            late = table.newest(newest_missed, newest_due, 1)
-            chosen = () if late or newest_missed < window_from else (newest_missed,)
+            late = _newest_undecided(row, table, newest_missed, newest_due, 1)
+            chosen = () if late else _newest_undecided(row, table, within - 1, newest_missed, 1)
         case "all":
-            chosen = table.newest(max(first - 1, window_from - 1), newest_missed, policy.limit)
+            chosen = _newest_undecided(row, table, within - 1, newest_missed, policy.limit)
     _skip_missed(work, key, row, table, first, newest_missed, window_from, chosen)
     for nominal_ms in chosen:
         _run_missed(work, key, row, definition, nominal_ms, nominal_ms + offset)
@@ -327,7 +328,26 @@ def _skip_missed(
     _skip_range(work, key, row, table, max(first, window_from) - 1, last, within)
 
 
+def _newest_undecided(
+    row: JobRow, table: Timetable, after_ms: int, through_ms: int, n: int
+) -> tuple[int, ...]:
+    """The newest n in (after, through], without those that an earlier definition had decided ahead."""
+    decided = row.decided_ahead
+    found = table.newest(after_ms, through_ms, n + len(decided))
+    return tuple([nominal_ms for nominal_ms in found if nominal_ms not in decided][-n:])
+
+
 def _skip_range(
+    work: Work, key: JobKey, row: JobRow, table: Timetable, after_ms: int, through_ms: int, reason: str
+) -> None:
+    """Skip all occurrences in (after, through] that are not decided yet."""
+    for decided_ms in sorted(n for n in row.decided_ahead if after_ms < n <= through_ms):
+        _skip_series(work, key, row, table, after_ms, decided_ms - 1, reason)
+        after_ms = decided_ms
+    _skip_series(work, key, row, table, after_ms, through_ms, reason)
+
+
+def _skip_series(
     work: Work, key: JobKey, row: JobRow, table: Timetable, after_ms: int, through_ms: int, reason: str
 ) -> None:
     """One record for all occurrences in (after, through], if there are any."""
