@@ -251,6 +251,7 @@ def _fold_deletion(work: Work, key: JobKey, record: Record, definition: JobDefin
         elif run.status == "scheduled":
             ahead = run.cause in ("schedule", "catchup") and run.due_ms > effective_ms
             run.contested = ahead and work.rules.p12_watermark_waits
+            run.held = "" if ahead else "deleted"  # also if the job is created again before the answer comes
             withdraw(work, run, "withdraw")
     forget_revision(work, key, row, row.revision)
     work.emit_job_event(
