@@ -69,7 +69,7 @@ def _kind_problems(schedule: Schedule) -> Iterator[Problem]:
                 yield problem(f"schedule.{name}", "needs-every", message)
     elif schedule.after_completion and schedule.anchor_ms is not None:
         message = "with after_completion the interval counts from the end of the run before: leave anchor out"
-        yield problem("schedule.anchor", "anchor-unused", message, format_instant(schedule.anchor_ms))
+        yield problem("schedule.anchor", "anchor-unused", message, _instant_text(schedule.anchor_ms))
 
 
 def _zone_problems(schedule: Schedule) -> Iterator[Problem]:
@@ -100,7 +100,7 @@ def _bound_problems(schedule: Schedule) -> Iterator[Problem]:
         and schedule.ends_at_ms is not None
         and schedule.starts_at_ms >= schedule.ends_at_ms
     ):
-        message = f"ends_at is not after starts_at ({format_instant(schedule.starts_at_ms)}): no instant lies between them"
+        message = f"ends_at is not after starts_at ({_instant_text(schedule.starts_at_ms)}): no instant lies between them"
         yield problem("schedule.ends_at", "order", message, _instant_text(schedule.ends_at_ms))
 
 

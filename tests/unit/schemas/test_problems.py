@@ -335,3 +335,45 @@ def test_any_job_gets_an_answer_and_each_problem_can_be_shown(job: Job, now_ms: 
     assert problems(job, now_ms=now_ms) == problems(job, now_ms=now_ms)
     assert digest(job) == digest(job)
     assert encode(JobDefinition(namespace="a", id="b", job=job))
+
+
+_EXTREME = st.sampled_from(
+    (None, -(2**63), -1, 0, 1, NEW_YEAR, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1)
+)
+_EXTREME_NUMBER = _EXTREME.filter(lambda value: value is not None)
+
+
+@given(
+    st.builds(
+        Schedule,
+        cron=st.sampled_from(((), ("* * * * *",), ("0 0 31 4 *", "x"))),
+        every_ms=_EXTREME,
+        at_ms=_EXTREME,
+        delay_ms=_EXTREME,
+        anchor_ms=_EXTREME,
+        after_completion=st.booleans(),
+        exclude=st.lists(st.builds(Exclusion, from_ms=_EXTREME, to_ms=_EXTREME), max_size=2).map(tuple),
+        spread_ms=_EXTREME_NUMBER,
+        starts_at_ms=_EXTREME,
+        ends_at_ms=_EXTREME,
+        max_runs=_EXTREME,
+    ),
+    _EXTREME_NUMBER,
+    _EXTREME,
+)
+def test_a_definition_of_extreme_numbers_is_answered_not_failed_on(
+    schedule: Schedule, number: int, now_ms: int | None
+) -> None:
+    job = replace(
+        JOB,
+        schedule=schedule,
+        lease_ms=number,
+        http=replace(HTTP, timeout_ms=number, success=((number, number),)),
+        retry=Retry(
+            max_attempts=number, base_ms=number, max_ms=-number, max_age_ms=number, delays_ms=(number,)
+        ),
+        catchup=CatchUp(window_ms=number, limit=number, grace_ms=number),
+        overlap=Overlap(mode="buffer_all", limit=number),
+        auto_pause_after=number,
+    )
+    assert problems(job, now_ms=now_ms)
