@@ -59,8 +59,8 @@ class Restore:
         history_size: int = RING_SIZES["history"],
     ) -> None:
         """Nothing is read yet."""
-        self.wiped = ""
-        """Why the store was wiped, if it was."""
+        self.wiped = store.wiped
+        """Why the store was wiped, if it was: when it was opened, or since."""
         self._store = store
         self._log = log
         self._clock = clock

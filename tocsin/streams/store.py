@@ -62,6 +62,8 @@ class PartitionStore:
         self.path = database.path
         self.meta = meta
         """As of the last batch. Replaced as a whole, so that any thread may read it."""
+        self.wiped = ""
+        """Why it was emptied when it was opened, if it was."""
         self.rings_behind = False
         """Whether a Restore still fills the rings: until it has, its own progress is what meta.runs_offset says."""
         self.live_runs_offset = -1
@@ -72,8 +74,23 @@ class PartitionStore:
         self._readers_changed = Condition()
 
     @classmethod
-    def open(cls, path: Path, environment: StoreEnvironment) -> Self:
-        """Opens the directory, or creates it. Raises StoreLocked, StoreCorrupt, StoreFull or UnknownLayout."""
+    def open(cls, path: Path, environment: StoreEnvironment, *, wipe_corrupt: bool = False) -> Self:
+        """Opens the directory, or creates it. Raises StoreLocked, StoreCorrupt, StoreFull or UnknownLayout.
+
+        With wipe_corrupt, what cannot be read is removed, and the store is empty: `wiped` says why.
+        """
+        try:
+            return cls._open(path, environment)
+        except StoreCorrupt as error:
+            if not wipe_corrupt:
+                raise
+            wipe(path)
+            store = cls._open(path, environment)
+            store.wiped = str(error)
+            return store
+
+    @classmethod
+    def _open(cls, path: Path, environment: StoreEnvironment) -> Self:
         database = Database(path, environment)
         try:
             return cls(database, _meta_of(database))

@@ -497,6 +497,22 @@ def test_a_damaged_store_is_refused_and_can_be_wiped(store: PartitionStore) -> N
     fresh.close()
 
 
+def test_a_damaged_store_may_be_emptied_when_it_is_opened(store: PartitionStore) -> None:
+    store.close()
+    (manifest,) = store.path.glob("MANIFEST-*")
+    with manifest.open("r+b") as file:
+        file.truncate(3)
+    fresh = PartitionStore.open(store.path, environment(), wipe_corrupt=True)
+    assert "cannot be read" in fresh.wiped
+    assert not fresh.restored
+    fresh.close()
+    again = PartitionStore.open(store.path, environment(), wipe_corrupt=True)
+    assert "" == again.wiped
+    with pytest.raises(StoreLocked):
+        PartitionStore.open(store.path, environment(), wipe_corrupt=True)
+    again.close()
+
+
 def test_a_meta_row_that_was_cut_off_is_refused(store: PartitionStore) -> None:
     store.database._families[META].put(META_KEY, store.meta.encode()[:30])
     with pytest.raises(StoreCorrupt, match="cut off"):

@@ -103,6 +103,21 @@ def test_open_runs_are_those_that_the_job_lists(view: View, reader: StoreReader)
     assert None is reader.run(A, 6)
 
 
+def test_all_open_runs_and_all_pending_rows_of_a_kind_are_found(view: View, reader: StoreReader) -> None:
+    other = JobKey("shop/b")
+    for key, seq in ((A, 1), (A, 2), (other, 1)):
+        view.put_run(run_row(key, seq))
+    for name in ("5", "7"):
+        view.put_pending(A, name, PendingRow(kind="parked", until_ms=T0, offset=int(name)))
+    view.put_pending(other, "6", PendingRow(kind="trigger", until_ms=T0))
+    commit(view)
+    assert [(A, 1), (A, 2), (other, 1)] == [(run.job_key, run.seq) for run in reader.all_runs()]
+    assert [(A, "5", 5), (A, "7", 7)] == [
+        (key, name, row.offset) for key, name, row in reader.all_pending("parked")
+    ]
+    assert [(other, "6")] == [(key, name) for key, name, _ in reader.all_pending("trigger")]
+
+
 def test_jobs_are_listed_in_key_order_from_a_cursor_within_a_prefix(view: View, reader: StoreReader) -> None:
     keys = [JobKey(f"ns/job-{n:04}") for n in range(2 * CHUNK + 10)]
     for key in (JobKey("nr/x"), JobKey("ns.a/x"), JobKey("nt/x"), *reversed(keys)):
