@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, NoReturn, Self, cast
 from weakref import WeakSet
 
 from rocksdict import (
@@ -202,7 +202,7 @@ class Scan:
     def key(self) -> bytes | None:
         """The key it stands at; None: it is past the end. Raises StoreCorrupt, or StoreClosed."""
         if self._iterator is None:
-            raise StoreClosed(f"{self._path} was closed")
+            self._closed()
         key: bytes | None = self._iterator.key()
         if key is None:
             try:
@@ -212,9 +212,12 @@ class Scan:
         return key
 
     def drop(self) -> None:
-        """Let go of the database."""
+        """Let go of the database: whoever still asks is told that it was closed."""
         self._iterator = None
-        del self.next, self.value
+        self.next = self.value = self._closed
+
+    def _closed(self) -> NoReturn:
+        raise StoreClosed(f"{self._path} was closed")
 
 
 class Database:
@@ -242,9 +245,15 @@ class Database:
         self._scans: WeakSet[Scan] = WeakSet()
         environment.opened(self)
 
+    def _family(self, name: str) -> Rdict:
+        try:
+            return self._families[name]
+        except KeyError:
+            raise StoreClosed(f"{self.path} was closed") from None
+
     def getter(self, name: str) -> Getter:
         """A function that reads one key of a family. Whoever keeps it keeps the database open."""
-        read = self._families[name].get
+        read = self._family(name).get
         path = self.path
 
         def get(key: bytes) -> bytes | None:
@@ -257,15 +266,17 @@ class Database:
         return get
 
     def get(self, name: str, key: bytes) -> bytes | None:
+        family = self._family(name)
         try:
-            value: bytes | None = self._families[name].get(key)
+            value: bytes | None = family.get(key)
         except Exception as error:
             raise translated(error, self.path) from error
         return value
 
     def get_all(self, name: str, keys: list[bytes]) -> list[bytes | None]:
+        family = self._family(name)
         try:
-            values: list[bytes | None] = self._families[name].get(cast(list[Any], keys))  # type: ignore[assignment]
+            values: list[bytes | None] = family.get(cast(list[Any], keys))  # type: ignore[assignment]
         except Exception as error:
             raise translated(error, self.path) from error
         return values
@@ -274,7 +285,7 @@ class Database:
         """Stands at the first key of [lower, upper). It sees what was committed when it was made."""
         options = ReadOptions()
         options.set_iterate_upper_bound(upper)
-        iterator = self._families[name].iter(options)
+        iterator = self._family(name).iter(options)
         iterator.seek(lower)
         scan = Scan(iterator, self.path)
         self._scans.add(scan)
@@ -299,7 +310,7 @@ class Database:
 
     def number(self, name: str, what: str) -> int:
         """A property of a family, as RocksDB calls it."""
-        return self._families[name].property_int_value(f"rocksdb.{what}") or 0
+        return self._family(name).property_int_value(f"rocksdb.{what}") or 0
 
     def buffered_bytes(self) -> int:
         """In write buffers that are not being flushed yet."""

@@ -52,7 +52,8 @@ __all__ = [
 ]
 
 READERS_GONE_S: Final = 5.0
-"""How long close() waits for reads in other threads: each is a chunk of a scan at most, so this means that one hangs."""
+"""How long close() waits for reads in other threads, each a chunk of a scan at most. One that still hangs is told that the
+store was closed, as soon as it goes on."""
 
 
 class PartitionStore:
@@ -191,10 +192,9 @@ class PartitionStore:
         self.release_view()
         with self._readers_changed:
             database, self._database = self._database, None
-            gone = self._readers_changed.wait_for(lambda: self._readers == 0, READERS_GONE_S)
+            self._readers_changed.wait_for(lambda: self._readers == 0, READERS_GONE_S)
         if database is not None:
             database.close()
-        assert gone, f"{self.path}: a read in another thread did not end within {READERS_GONE_S:.0f} s"
 
     # --- for everybody
 

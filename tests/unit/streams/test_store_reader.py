@@ -274,3 +274,20 @@ def test_a_store_that_is_closed_under_its_readers_releases_its_directory(tmp_pat
     again = PartitionStore.open(path, environment())
     assert 1_000 == again.meta.counts["state"]
     again.close()
+
+
+def test_a_read_that_hangs_does_not_keep_a_partition_from_being_given_up(
+    store: PartitionStore, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.streams.store.READERS_GONE_S", 0.0)
+    view.put_job(A, job_row())
+    commit(view)
+    with store.reading() as database:
+        scan = database.scan(STATE.name, b"", b"\xff")
+        store.close()
+        for ask in (scan.key, scan.next, scan.value, lambda: database.get(STATE.name, b"shop/a")):
+            with pytest.raises(StoreClosed):
+                ask()
+    again = PartitionStore.open(store.path, environment())
+    assert 1 == again.meta.counts["state"]
+    again.close()
