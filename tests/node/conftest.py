@@ -1,5 +1,6 @@
 """A real node: `tocsin up` as a process, on an empty directory, with a real receiver."""
 
+import contextlib
 import json
 import os
 import re
@@ -25,12 +26,9 @@ def until(ask: Callable[[], T], what: str, within_s: float = WITHIN_S) -> T:
     pause = threading.Event()
     waited_s = 0.0
     while waited_s < within_s:
-        try:
-            answer = ask()
-        except httpx.TransportError:
-            answer = None  # type: ignore[assignment]
-        if answer:
-            return answer
+        with contextlib.suppress(httpx.TransportError):
+            if answer := ask():
+                return answer
         pause.wait(0.05)
         waited_s += 0.05
     raise AssertionError(f"not within {within_s:.0f} s: {what}")

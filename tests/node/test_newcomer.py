@@ -50,7 +50,7 @@ def test_the_example_jobs_run_on_time_are_retried_and_end_in_the_dead_letters(
     until(lambda: tocsin(node, "dead-letters", "list")["items"], "the job that always fails is a dead letter")
     (letter, *_) = tocsin(node, "dead-letters", "list")["items"]
     assert f"default/{failing}" in json.dumps(letter)
-    for name in set(jobs) - {failing, flaky}:
+    for name in set(paths) - {failing, flaky}:
         until(lambda name=name: receiver.attempts(f"default/{name}"), f"{name} arrives")  # type: ignore[misc]
     firsts = [each for each in receiver.seen if each["attempt"] == 1]
     assert all(0 <= each["lateness_ms"] <= MILLISECONDS_LATE_MAX for each in firsts)
