@@ -55,7 +55,14 @@ def fold_definition(work: Work, record: Record, definition: JobDefinition) -> No
 
 
 def _errors(key: JobKey, job: Job) -> tuple[str, ...]:
-    found = tuple(f"{each.field}: {each.message} ({each.rule})" for each in problems(job))
+    try:
+        found = tuple(f"{each.field}: {each.message} ({each.rule})" for each in problems(job))
+    except (
+        ArithmeticError,
+        LookupError,
+        ValueError,
+    ) as error:  # one strange definition must not stop the partition
+        found = (f"the definition cannot be checked: {type(error).__name__}: {error} (unreadable)",)
     if job.key != key:
         found += (f"id: the definition of {job.key} came as {key} (id-mismatch)",)
     return found
