@@ -90,7 +90,9 @@ class OwnedPartition:
 
     def _open(self) -> None:
         own = self.own
-        self.store = PartitionStore.open(own.directory / f"partition-{self.number}", own.environment)
+        # A damaged store is no loss: everything in it is on the log, and is restored from there.
+        directory = own.directory / f"partition-{self.number}"
+        self.store = PartitionStore.open(directory, own.environment, wipe_corrupt=True)
         self.restore = Restore(
             self.store,
             own.log,

@@ -228,8 +228,7 @@ def close(work: Work, key: JobKey, row: JobRow, run: RunRow, event: Event, reaso
         row.failure_no += 1
         failure_no = row.failure_no
     shown = event_of(work, run, history_no=row.history_no, failure_no=failure_no)
-    work.emit_run(shown)
-    keep_history(work, key, shown)
+    keep_history(work, key, shown, work.emit_run(shown))
     if run.status == "failed" and not row.deleted_ms:
         _bury(work, run, shown)
     if run.status != "skipped":
@@ -243,11 +242,11 @@ def close(work: Work, key: JobKey, row: JobRow, run: RunRow, event: Event, reaso
         forget_revision(work, key, row, run.revision)
 
 
-def keep_history(work: Work, key: JobKey, event: RunEvent) -> None:
+def keep_history(work: Work, key: JobKey, event: RunEvent, encoded: bytes) -> None:
     """Put an ended run, or a series of skips, into the rings: each slot is its counter modulo the ring's size."""
-    work.view.history_put("history", key, event.history_no % work.config.cluster.history_size, event)
+    work.view.history_put("history", key, event.history_no % work.config.cluster.history_size, event, encoded)
     if event.failure_no >= 0:
-        work.view.history_put("failures", key, event.failure_no % RING_SIZES["failures"], event)
+        work.view.history_put("failures", key, event.failure_no % RING_SIZES["failures"], event, encoded)
 
 
 def _remember_dispatch(work: Work, key: JobKey, run: RunRow) -> None:

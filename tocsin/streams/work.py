@@ -179,9 +179,12 @@ class Work:
         )
         self.effects.urgent = True
 
-    def emit_run(self, event: RunEvent) -> None:
-        self.effects.emit(self.names.runs, self.partition, event.run_id.encode(), codec.encode(event))
+    def emit_run(self, event: RunEvent) -> bytes:
+        """Append the run as it stands; returns the record's bytes, for the history."""
+        encoded = codec.encode(event)
+        self.effects.emit(self.names.runs, self.partition, event.run_id.encode(), encoded)
         self.effects.run_events.append(event)
+        return encoded
 
     def emit_job_event(
         self,
