@@ -60,6 +60,5 @@ def skip(
         count=row.skip_count,
         count_at_least=at_least,
     )
-    work.emit_run(series)
-    keep_history(work, key, series)
+    keep_history(work, key, series, work.emit_run(series))
     work.effects.counts.skipped += 1
