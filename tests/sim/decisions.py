@@ -246,7 +246,7 @@ class Decisions:
         run = self.runs.get(event.run_id)
         if event.cause in ("schedule", "catchup"):
             is_change = run is None or event.status == "skipped"
-            due_ms = self._due_of(event)
+            due_ms = max(self._due_of(event), 0 if run is None else run.event.due_ms)
             if is_change and due_ms <= tick.before.watermark_ms and not self._is_past_one_shot(event):
                 raise Violation(
                     "I12",
@@ -303,6 +303,7 @@ class Decisions:
             each
             for each in expected_of(self.reigns[key], event.last_nominal_ms).values()
             if after_ms < each.nominal_ms <= event.last_nominal_ms
+            and (key, each.nominal_ms) not in self.evidence.opened
         ]
         for each in new:
             if each.due_ms <= tick.before.watermark_ms and each.nominal_ms > each.reign.from_ms:

@@ -132,6 +132,15 @@ class Evidence:
         return found
 
     @cached_property
+    def opened(self) -> set[tuple[str, int]]:
+        """The occurrences (job, nominal) that became a run."""
+        return {
+            (f"{event.namespace}/{event.job_id}", event.nominal_ms)
+            for run_id, events in self.events_of_run.items()
+            if "@" in run_id and (event := events[0].value)
+        }
+
+    @cached_property
     def dues_of_run(self) -> dict[str, list[Logged[DueRun]]]:
         found: dict[str, list[Logged[DueRun]]] = defaultdict(list)
         for each in self.dues:
