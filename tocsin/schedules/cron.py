@@ -155,7 +155,7 @@ class Cron:
         index = bisect_right(line.starts, after_s) - 1
         from_s = after_s + 1
         end_s = line.ends[index]
-        if line.reaches[index] <= from_s < end_s:
+        if line.alone_from[index] <= from_s < end_s:
             offset = line.offsets[index]
             fire_s = self._readings.at_or_after(from_s + offset) - offset
             if fire_s < end_s:
@@ -177,9 +177,8 @@ class Cron:
         at_or_after = self._readings.at_or_after
         best = min(after_s + SEARCH_S, _LAST_S) + 1
         none = best
-        low = high = (
-            0  # the expression names no reading in [low, high): most pieces need no search of their own
-        )
+        # Once set, the expression names no reading in [low, high): most pieces need no search of their own.
+        low, high = 1, 0
         index = line.leads[index]
         while index < len(starts) and starts[index] < best:
             from_s = max(after_s + 1, starts[index])
@@ -216,7 +215,7 @@ class Cron:
         readings = self._readings
         best = max(before_s - SEARCH_S, _FIRST_S) - 1
         none = best
-        low = high = 0  # the expression names no reading in (low, high]
+        low, high = 1, 0  # once set, the expression names no reading in (low, high]
         index = bisect_left(starts, before_s) - 1
         while index >= 0:
             window = windows[index]

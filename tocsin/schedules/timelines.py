@@ -33,7 +33,8 @@ class Timeline(NamedTuple):
     offsets: tuple[int, ...]
     windows: tuple[tuple[int, int] | None, ...]  # of an instant after a gap: the skipped readings [low, high)
     leads: tuple[int, ...]  # the earliest piece that has not ended when this one starts
-    reaches: tuple[int, ...]  # the latest end of all earlier pieces: from there on this one is alone
+    reaches: tuple[int, ...]  # the latest end of all earlier pieces
+    alone_from: tuple[int, ...]  # from when on no other piece overlaps this one; END_S if a later one does
     search_until_s: int  # sixty years from any earlier instant are covered
 
 
@@ -46,11 +47,11 @@ def timeline(zone: Zone, starred: bool, gap: Gap, fold: Fold, far: bool) -> Time
     reaches: list[int] = []
     reach = BEGINNING_S
     for index, piece in enumerate(pieces):
+        reaches.append(reach)
         lead = index
-        while lead and pieces[lead - 1].end > piece.start:
+        while reaches[lead] > piece.start:
             lead -= 1
         leads.append(lead)
-        reaches.append(reach)
         reach = max(reach, piece.end)
     return Timeline(
         starts=tuple(piece.start for piece in pieces),
@@ -59,6 +60,10 @@ def timeline(zone: Zone, starred: bool, gap: Gap, fold: Fold, far: bool) -> Time
         windows=tuple(piece.window for piece in pieces),
         leads=tuple(leads),
         reaches=tuple(reaches),
+        alone_from=tuple(
+            END_S if later is not None and later.start < piece.end else reach
+            for piece, later, reach in zip(pieces, [*pieces[1:], None], reaches, strict=True)
+        ),
         search_until_s=span.search_until_s,
     )
 
