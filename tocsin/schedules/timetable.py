@@ -127,6 +127,9 @@ class Timetable:
             stretch = exclusions.stretch_at(nominal_ms)
             if stretch is None:
                 return nominal_ms
+            assert nominal_ms < stretch[1], (
+                "an exclusion reaches past what it excludes, so the search gets on"
+            )
             after_ms = stretch[1] - 1
             nominal_ms = self._next_candidate(after_ms)
         return Continuation(resume_from_ms=after_ms)
@@ -283,6 +286,7 @@ class Timetable:
                 yield nominal_ms
                 before_ms = nominal_ms
             else:
+                assert stretch[0] <= nominal_ms
                 excluded += 1
                 before_ms = stretch[0]
 
