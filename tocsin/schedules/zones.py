@@ -9,7 +9,6 @@ the last recorded change).
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 import re
 import struct
@@ -168,6 +167,8 @@ def tzdata_version() -> str:
 
 
 def _unknown(name: str) -> str:
+    import difflib
+
     if not name:
         return "the timezone is empty: leave it out for UTC, or name one such as Europe/Berlin"
     by_fold = {known.lower(): known for known in zone_names()}
