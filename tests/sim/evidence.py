@@ -137,7 +137,8 @@ class Evidence:
         return {
             (f"{event.namespace}/{event.job_id}", event.nominal_ms)
             for run_id, events in self.events_of_run.items()
-            if "@" in run_id and (event := events[0].value)
+            for event in [events[0].value]
+            if "@" in run_id
         }
 
     @cached_property

@@ -28,8 +28,10 @@ def check_executions(evidence: Evidence, reigns: dict[str, list[Reign]], verdict
 
 def _check_start(evidence: Evidence, each: Executed) -> None:
     """I1; and a start has a due record on the log, once."""
-    if each.begun_wall_ms < each.run.due_ms:
-        raise Violation("I1", f"{each} began {each.run.due_ms - each.begun_wall_ms} ms before its instant")
+    if each.handed_wall_ms < each.run.due_ms:
+        raise Violation(
+            "I1", f"{each} was started {each.run.due_ms - each.handed_wall_ms} ms before its instant"
+        )
     dues = [
         due
         for due in evidence.dues_of_run.get(each.run.run_id, ())
@@ -198,27 +200,27 @@ def _check_not_succeeded(evidence: Evidence, run_id: str, last: RunEvent, execut
             ends = [e for e in evidence.events_of_run[run_id] if e.value.status == last.status]
             if told and told[0].step > ends[-1].step:
                 continue  # it came too late; why it was not waited for, other checks say
-            if _is_stale(evidence, each) or _is_second(evidence, each, executed):
+            if _is_stale(evidence, each) or _is_second(evidence, each):
                 continue
             raise Violation("I8", f"{run_id} is {last.status} ({last.reason}), and {each} had succeeded")
 
 
-def _is_second(evidence: Evidence, each: Executed, executed: list[Executed]) -> bool:
-    """Whether another execution of the same dispatch had told its end first: that end is as true as this one."""
-    told = {
-        report.value.execution: report.record.offset
-        for report in reversed(evidence.reports_of_run[each.run.run_id])
-        if report.value.kind in ("failed", "cancelled")
-    }
-    last = 1 << 60
-    mine = next(
-        (r.record.offset for r in evidence.reports_of_run[each.run.run_id] if r.value.execution == each.id),
-        last,
-    )
-    return any(
-        other is not each and other.run.dispatch == each.run.dispatch and told.get(other.id, last) < mine
-        for other in executed
-    )
+def _is_second(evidence: Evidence, each: Executed) -> bool:
+    """Whether another worker had told another end of the same dispatch first, after this one was disturbed."""
+    reports = [
+        report
+        for report in evidence.reports_of_run[each.run.run_id]
+        if report.value.dispatch == each.run.dispatch
+    ]
+    mine = [report.record.offset for report in reports if report.value.execution == each.id]
+    ends = ("failed", "cancelled", "dropped", "expired")
+    first = [
+        report.record.offset
+        for report in reports
+        if report.value.kind in ends and report.value.execution != each.id
+    ]
+    was_first = bool(first) and min(first) < max(mine, default=1 << 60)
+    return was_first and evidence.was_disturbed(each.worker, 0, evidence.world.now_ms())
 
 
 def _is_stale(evidence: Evidence, each: Executed) -> bool:

@@ -57,9 +57,14 @@ def decide_up_to(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> Non
 def hold_verdicts(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> None:
     """Undecided runs that were due before a change remember what was in force."""
     for run in work.open_runs(key, row):
-        if (run.contested or run.status == "undecided") and not run.held and run.due_ms <= effective_ms:
-            run.held, definition_then = verdict_of(work, key, row, run)
-            run.held_revision = 0 if definition_then is None else definition_then.revision
+        if run.held or not (run.contested or run.status == "undecided"):
+            continue
+        verdict, definition = verdict_of(work, key, row, run)
+        if definition is not None:
+            run.due_ms = run.nominal_ms + timetable_of(definition, row).spread_offset(key)
+        if run.due_ms <= effective_ms:
+            run.held = verdict
+            run.held_revision = 0 if definition is None else definition.revision
 
 
 def _hold_armed(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow) -> None:

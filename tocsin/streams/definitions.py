@@ -148,7 +148,7 @@ def _arm_from(
     after_ms = effective_ms
     if old is not None and _waits_for_spread(row, effective_ms) and not _goes_on(row, old, new):
         after_ms = _keep_spread_out(work, key, row, old, new, row.armed_nominal_ms, effective_ms)
-    row.decided_ahead = [n for n in row.decided_ahead if n > effective_ms]
+    row.decided_ahead = [n for n in row.decided_ahead if n > after_ms]
     row.decided_ms = max(row.decided_ms, effective_ms)
     if row.broken:
         disarm(row)
@@ -220,7 +220,8 @@ def _spread_out(row: JobRow, definition: DefinitionRow, first_ms: int, effective
     """The occurrences from first_ms, which is one that waits for its spread, to the change."""
     if definition.job.schedule.after_completion:
         return (first_ms,)  # there is no series: each counts from the end of the run before
-    return timetable_of(definition, row).newest(first_ms - 1, effective_ms, _WAITING_COMPARED_MAX)
+    named = timetable_of(definition, row).newest(first_ms - 1, effective_ms, _WAITING_COMPARED_MAX)
+    return tuple([nominal_ms for nominal_ms in named if nominal_ms not in row.decided_ahead])
 
 
 _WAITING_COMPARED_MAX: Final = 1_000

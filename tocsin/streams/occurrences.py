@@ -262,7 +262,10 @@ def arm_after_completion(work: Work, key: JobKey, row: JobRow, definition: Defin
         _finish(work, row)
         return
     table = timetable_of(definition, row)
-    match table.next_after_completion(work.now_ms):
+    end_ms = work.now_ms
+    while (found := table.next_after_completion(end_ms)) in row.decided_ahead:
+        end_ms += 1  # several ends at one now (the wall clock was stepped back): each occurrence has its own instant
+    match found:
         case None:
             _finish(work, row)
         case Continuation(resume_from_ms=from_ms):
@@ -299,6 +302,8 @@ def _catch_up(
             chosen = _newest_undecided(row, table, within - 1, newest_missed, policy.limit)
     _skip_missed(work, key, row, table, first, newest_missed, window_from, chosen)
     for nominal_ms in chosen:
+        if is_used_up(row, definition):
+            break  # the schedule has ended with the one before
         _run_missed(work, key, row, definition, nominal_ms, nominal_ms + offset)
     mark_decided(work, row, newest_missed)
     _advance(work, key, row, definition, newest_missed)

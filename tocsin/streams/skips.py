@@ -11,7 +11,9 @@ from tocsin.streams.work import Work
 def mark_decided(work: Work, row: JobRow, nominal_ms: int) -> None:
     """The emission guard: this nominal never fires again."""
     if row.decided_ahead:
-        row.decided_ahead = [n for n in row.decided_ahead if n > work.previous_ms]
+        # An occurrence that waits for an answer may be decided long after later ones were, ahead.
+        passed_ms = min(work.previous_ms, nominal_ms)
+        row.decided_ahead = [n for n in row.decided_ahead if n > passed_ms]
     if nominal_ms > work.previous_ms:
         row.decided_ahead.append(nominal_ms)
     row.decided_ms = max(row.decided_ms, nominal_ms)
