@@ -1,0 +1,110 @@
+"""What the tests of the traces share: rules switched off by number, what stands on the log, and the judgement."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from tests.sim.evidence import Evidence
+from tests.sim.oracle import Verdict, Violation, judge
+from tests.sim.processes import WorkerProcess
+from tests.sim.world import World
+from tocsin.schemas.records import Control, DueRun, RunEvent, RunReport
+from tocsin.streams.rules import StreamRules
+from tocsin.worker.rules import WorkerRules
+
+SETTLE_MAX_MS: Final = 150_000
+"""The traces have leases of 10 s and start deadlines of 20 s: with all of them one after the other it is less."""
+
+T = TypeVar("T")
+
+
+def without(*numbers: str) -> dict[str, Any]:
+    """Arguments for World that switch off rules: "p1", "w7"."""
+    off = {number: False for number in numbers}
+    streams = {f.name: off.pop(n) for f in fields(StreamRules) if (n := f.name.partition("_")[0]) in off}
+    workers = {f.name: off.pop(f.name) for f in fields(WorkerRules) if f.name in off}
+    assert not off, f"no such rules: {off}"
+    return {"stream_rules": StreamRules(**streams), "worker_rules": WorkerRules(**workers)}
+
+
+# --- what stands on the log ---------------------------------------------------------------------------------------------
+
+
+def dues(world: World) -> list[DueRun]:
+    return [each.value for each in Evidence(world).dues]
+
+
+def reports(world: World, kind: str) -> list[RunReport]:
+    return [each.value for each in Evidence(world).reports if each.value.kind == kind]
+
+
+def controls(world: World) -> list[Control]:
+    return [each.value for each in Evidence(world).controls]
+
+
+def last_events(world: World) -> dict[str, RunEvent]:
+    """How each run stands, by its id."""
+    return {run_id: events[-1].value for run_id, events in Evidence(world).events_of_run.items()}
+
+
+def statuses(world: World) -> list[str]:
+    """Of all runs, in the order of their opening: status, and the reason if there is one."""
+    return [f"{each.status} {each.reason}".strip() for each in last_events(world).values()]
+
+
+# --- how it ends --------------------------------------------------------------------------------------------------------
+
+
+def settle(world: World, within_ms: int = SETTLE_MAX_MS) -> None:
+    """Nothing more goes wrong: whoever is dead starts again, and everything ends. Raises Violation if it does not."""
+    world.forget_planned_faults()
+    until_ms = world.now_ms() + within_ms
+    while not world.is_quiet():
+        if world.now_ms() > until_ms:
+            raise Violation("LIVE", f"not settled after {within_ms} ms: {world.what_is_open()}")
+        world.start()
+        world.round(100)
+    world.run(1_000, every_ms=100)
+
+
+def judged(world: World) -> Verdict:
+    """What the judge says of the world as it stands. Raises Violation."""
+    world.stop(*world.streams)
+    return judge(world)
+
+
+def settled(world: World) -> Verdict:
+    """Everything ends, and no invariant was violated."""
+    settle(world)
+    return judged(world)
+
+
+def violated(
+    world: World, invariant: str, what: str, *, judgement: Callable[[World], object] = judged
+) -> None:
+    """The judgement finds this invariant violated, and says `what` (a regular expression) of it."""
+    with pytest.raises(Violation, match=what) as found:
+        judgement(world)
+    assert invariant == found.value.invariant
+
+
+# --- between two calls of one pass --------------------------------------------------------------------------------------
+
+
+def freeze_before_control_is_read(world: World, worker: WorkerProcess, meanwhile: Callable[[], None]) -> None:
+    """One pass of the worker, in which its process is frozen after it polled its group and before it reads control."""
+    assert worker.core is not None
+    reader = worker.core._control
+    poll = reader.poll
+
+    def thaw_and_poll(max_records: int, timeout_s: float) -> Any:
+        reader.poll = poll  # type: ignore[method-assign]
+        world.freeze(worker.name)
+        meanwhile()
+        world.thaw(worker.name)
+        return poll(max_records, timeout_s)
+
+    reader.poll = thaw_and_poll  # type: ignore[method-assign]
+    world.step(worker.name)
