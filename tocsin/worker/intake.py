@@ -67,6 +67,8 @@ class Intake:
         size = len(record.value or b"")
         if not finished and self._is_full(lane, offset, size):
             lane.skimming = True
+            if not self._rules.w7_scan:
+                self._go_back(lane)
             return
         if not tracker.deliver(offset):
             return
@@ -75,7 +77,7 @@ class Intake:
             return
         held = Held(run, assignment, lane.name, offset, size)
         self._holding.hold(held)
-        if is_superseded:
+        if is_superseded or self._executions.has_begun(run):
             self._endings.finish_silently(held)
             return
         control = assignment.knowledge.control(run.run_id)
@@ -134,14 +136,18 @@ class Intake:
         """Go back to what was skimmed once the scan is over, stop lanes at a limit, let them go on below it."""
         for assignment in self._assignments:
             for lane in assignment.lanes:
-                if lane.skimming and lane.scanned:
+                if lane.skimming and (lane.scanned or not self._rules.w7_scan):
                     lane.skimming = False
-                    lane.rewound = lane.paused = True
-                    lane.consumer.seek(lane.where, lane.tracker.position)
-                    lane.consumer.pause([lane.where])
+                    self._go_back(lane)
                 if lane.paused and self._has_room(lane):
                     lane.paused = False
                     lane.consumer.resume([lane.where])
+
+    def _go_back(self, lane: DueLane) -> None:
+        """Stop at the limit: what follows is fetched again when there is room for it."""
+        lane.rewound = lane.paused = True
+        lane.consumer.seek(lane.where, lane.tracker.position)
+        lane.consumer.pause([lane.where])
 
     def _has_room(self, lane: DueLane) -> bool:
         tracker = lane.tracker

@@ -31,6 +31,8 @@ class WorkerRules:
     w7: bool = True
     """Both lanes are scanned to their ends before anything starts; an earlier record of a run, or one below its job's
     floor, never starts once a later one was read."""
+    w7_scan: bool = True
+    """The scan of W7 passes the limits of W9 and of the hold: beyond them records are noted, and fetched again later."""
     w8: bool = True
     """A start needs an accepted offset commit that was sent less than the session timeout, less a second, ago."""
     w9: bool = True
