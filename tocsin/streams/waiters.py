@@ -11,6 +11,7 @@ class Waiters:
         self._lock = Lock()
         self._waiting: dict[tuple[str, int], list[tuple[int, Future[None]]]] = {}
         self._applied: dict[tuple[str, int], int] = {}
+        self._ended: Exception | None = None
         self.any = False
         """Whether somebody waits: then the next commit comes soon."""
 
@@ -20,6 +21,9 @@ class Waiters:
         with self._lock:
             if self._applied.get(at, 0) > offset:
                 future.set_result(None)
+                return future
+            if self._ended is not None:
+                future.set_exception(self._ended)
                 return future
             self._waiting.setdefault(at, []).append((offset, future))
             self.any = True
@@ -35,7 +39,11 @@ class Waiters:
             if waiting is None:
                 return
             done = [future for offset, future in waiting if offset < next_offset]
-            left = [(offset, future) for offset, future in waiting if offset >= next_offset]
+            left = [
+                (offset, future)
+                for offset, future in waiting
+                if offset >= next_offset and not future.cancelled()
+            ]
             if left:
                 self._waiting[at] = left
             self.any = bool(self._waiting)
@@ -44,8 +52,9 @@ class Waiters:
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Nobody will apply anything any more."""
+        """Nobody will apply anything any more: who waits is told, and whoever asks later."""
         with self._lock:
+            self._ended = error
             waiting = [pair for pairs in self._waiting.values() for pair in pairs]
             self._waiting.clear()
             self.any = False
