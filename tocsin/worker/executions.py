@@ -116,6 +116,8 @@ class Executions:
         self._alarms: list[tuple[float, int, Running]] = []
         self._alarm_count = 0
         self._ended: deque[tuple[str, Outcome]] = deque()
+        self._begun: set[tuple[str, int]] = set()
+        """Without W1 alone: what this worker has ever begun."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -150,8 +152,14 @@ class Executions:
             return True
         return False
 
+    def has_begun(self, run: DueRun) -> bool:
+        """Whether this worker takes the attempt for done since it has begun it once. Never, with W1."""
+        return not self._rules.w1 and (run.run_id, run.attempt) in self._begun
+
     def start(self, held: Held, now_ms: int, start_by_s: float) -> None:
         self._holding.take(held, "executing")
+        if not self._rules.w1:
+            self._begun.add((held.run.run_id, held.run.attempt))
         running = Running(self._new_id(), held, now_ms, target_of(held.run))
         held.running = running
         self._running[running.id] = running
