@@ -1,7 +1,12 @@
 """Run ids: deterministic, so that the same occurrence is never two runs."""
 
+import re
+from typing import Final
+
 from tocsin.schedules.instants import format_compact
 from tocsin.schemas.job import JobKey
+
+_MARK: Final = re.compile("[@!]")
 
 
 def occurrence_run_id(key: str, nominal_ms: int) -> str:
@@ -16,8 +21,7 @@ def trigger_run_id(key: str, trigger_id: str) -> str:
 
 def job_key_of(run_id: str) -> JobKey:
     """The job key at the head of a run id. Raises ValueError if there is none."""
-    for mark in "@!":
-        head, found, _ = run_id.partition(mark)
-        if found and head.count("/") == 1:
-            return JobKey(head)
+    mark = _MARK.search(run_id)  # the first: what follows is anybody's, and may hold the other one
+    if mark is not None and run_id.count("/", 0, mark.start()) == 1:
+        return JobKey(run_id[: mark.start()])
     raise ValueError(f"{run_id!r} is no run id: expected namespace/id@instant or namespace/id!kind.name")
