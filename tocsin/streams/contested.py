@@ -136,7 +136,7 @@ def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow, *, in_turn: 
     if passed and not (run.held or in_turn):
         return
     if verdict != "run":
-        if passed and not run.contested:
+        if passed and not run.contested and work.rules.p12_watermark_waits:
             # Its instant had passed when the job was deleted. The watermark has, too, so it stays a run (P12).
             close(work, key, row, run, "cancel", "deleted")
             after_run_ended(work, key, row)

@@ -54,19 +54,17 @@ def _fold_claim(
     work: Work, key: JobKey, row: JobRow, run: RunRow, report: RunReport, timestamp_ms: int
 ) -> None:
     """The lease is set, under a withdrawal too (P3); a mere withdrawal is void, since the attempt has begun."""
-    if run.withdrawal != "none" and not work.rules.p3_leases_under_withdrawal:
-        run.withdrawal = "none"
-        run.status = "running"
-        return
+    leased_always = work.rules.p3_leases_under_withdrawal
     definition = work.definition(key, run.revision)
     assert definition is not None, f"{run.run_id}: its revision {run.revision} is gone"
-    run.lease_until_ms = max(run.lease_until_ms, timestamp_ms + definition.job.lease_ms)
+    if run.withdrawal == "none" or leased_always:
+        run.lease_until_ms = max(run.lease_until_ms, timestamp_ms + definition.job.lease_ms)
     if run.claimed_execution == report.execution and run.claimed_epoch == report.epoch:
         return
     run.claimed_execution = report.execution
     run.claimed_epoch = report.epoch
     move(run, "claim")
-    if run.withdrawal == "withdraw":
+    if run.withdrawal == "withdraw" and leased_always:
         run.withdrawal = "none"
     run.contested = False
     end_attempt(
@@ -131,10 +129,13 @@ def _fold_dropped(
     work: Work, key: JobKey, row: JobRow, run: RunRow, report: RunReport, timestamp_ms: int
 ) -> None:
     """P4 and P5: what a drop means depends on what was asked, and on whether the attempt is claimed."""
-    if run.status == "running" and not run.cancel_requested and work.rules.p5_drop_of_claimed:
+    claimed = run.status == "running" and not run.cancel_requested
+    if claimed and work.rules.p5_drop_of_claimed:
         work.effects.counts.stale += 1  # its lease decides
         return
-    withdrawn = run.withdrawal != "none"
+    withdrawn = run.withdrawal != "none" or claimed
+    if claimed:
+        run.status = "scheduled"  # without P5: taken for the answer that it would have been before the claim
     end_attempt(run, "pending" if withdrawn else "lost", ended_ms=report.ended_ms, worker=report.worker)
     if not withdrawn and not work.rules.p5_drop_of_claimed:
         work.effects.counts.stale += 1
