@@ -92,7 +92,11 @@ def dispatch(
     run.claimed_epoch = 0
     run.lease_until_ms = 0
     run.attempt_due_ms = due_ms
-    run.start_deadline_ms = min(run.age_from_ms + job.retry.max_age_ms, due_ms + START_LATEST_MS)
+    # What is decided late (after an outage, or out of the buffer) has its full time from now on.
+    from_ms = max(due_ms, work.now_ms)
+    if run.attempt == 1 and not run.attempts:
+        run.age_from_ms = max(run.age_from_ms, from_ms)
+    run.start_deadline_ms = min(run.age_from_ms + job.retry.max_age_ms, from_ms + START_LATEST_MS)
     run.queue = job.queue
     attempt = Attempt(attempt=run.attempt, dispatch=run.dispatch, due_ms=due_ms, dispatched_ms=work.now_ms)
     _add_attempt(run, attempt)

@@ -193,6 +193,7 @@ def test_a_one_shot_that_was_armed_in_time_runs_however_late(drive: Driver) -> N
     drive.jump(10 * 86_400_000)
     due = drive.due()
     assert due.nominal_ms == T0 + 60_000
+    assert due.start_deadline_ms == drive.now_ms + 86_400_000
     drive.report(due, "succeeded")
     assert drive.row.finished_ms > 0
     assert drive.row.delete_at_ms == drive.now_ms + 7 * 86_400_000
