@@ -55,7 +55,9 @@ def decide_up_to(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> Non
 
 
 def hold_verdicts(work: Work, key: JobKey, row: JobRow, effective_ms: int) -> None:
-    """Undecided runs that were due before a change remember what was in force."""
+    """Undecided runs that were due before a change remember what was in force (P4)."""
+    if not work.rules.p4_decide_when_dropped:
+        return
     for run in work.open_runs(key, row):
         if run.held or not (run.contested or run.status == "undecided"):
             continue
