@@ -10,6 +10,8 @@ from tocsin.schemas.records import RunEvent
 
 CLOCKS_APART_MS = 500
 """A worker starts nothing when its clock is known to be further from the log's."""
+LEASE_EXPIRED = "the worker fell silent"
+"""What the processor says of an attempt that is lost since its lease is over; one that was dropped is lost, too."""
 
 
 def check_executions(evidence: Evidence, reigns: dict[str, list[Reign]], verdict: Verdict) -> None:
@@ -66,7 +68,9 @@ def _is_excused(evidence: Evidence, first: Executed, second: Executed) -> bool:
         return True  # it was told to stop, and cannot
     for event in evidence.events_of_run.get(first.run.run_id, ()):
         if event.step <= second.begun_step and any(
-            attempt.dispatch == first.run.dispatch and attempt.outcome == "lost"
+            attempt.dispatch == first.run.dispatch
+            and attempt.outcome == "lost"
+            and attempt.error.startswith(LEASE_EXPIRED)
             for attempt in event.value.attempts
         ):
             return True
