@@ -1,15 +1,16 @@
 """What the tests of the traces share: rules switched off by number, what stands on the log, and the judgement."""
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, Final, TypeVar
+from dataclasses import fields, replace
+from typing import Any, Final
 
 import pytest
 
 from tests.sim.evidence import Evidence
 from tests.sim.oracle import Verdict, Violation, judge
 from tests.sim.processes import WorkerProcess
-from tests.sim.world import World
+from tests.sim.world import START_MS, World
+from tocsin.schemas.job import HttpTarget, Job, Retry, Schedule
 from tocsin.schemas.records import Control, DueRun, RunEvent, RunReport
 from tocsin.streams.rules import StreamRules
 from tocsin.worker.rules import WorkerRules
@@ -17,16 +18,42 @@ from tocsin.worker.rules import WorkerRules
 SETTLE_MAX_MS: Final = 150_000
 """The traces have leases of 10 s and start deadlines of 20 s: with all of them one after the other it is less."""
 
-T = TypeVar("T")
+DUE_MS: Final = 8_000
+JOB: Final = Job(
+    namespace="sim",
+    id="a",
+    schedule=Schedule(at_ms=START_MS + DUE_MS),
+    http=HttpTarget(url="http://sink.example/old"),
+    retry=Retry(max_attempts=3, backoff="fixed", base_ms=1_000, jitter=0.0, max_age_ms=20_000),
+    lease_ms=10_000,
+)
+"""Due within the horizon, so it is dispatched when it is defined."""
+EDITED: Final = replace(JOB, http=HttpTarget(url="http://sink.example/new"))
 
 
 def without(*numbers: str) -> dict[str, Any]:
     """Arguments for World that switch off rules: "p1", "w7"."""
-    off = {number: False for number in numbers}
+    off = dict.fromkeys(numbers, False)
     streams = {f.name: off.pop(n) for f in fields(StreamRules) if (n := f.name.partition("_")[0]) in off}
     workers = {f.name: off.pop(f.name) for f in fields(WorkerRules) if f.name in off}
     assert not off, f"no such rules: {off}"
     return {"stream_rules": StreamRules(**streams), "worker_rules": WorkerRules(**workers)}
+
+
+def open_world(world: World) -> None:
+    """w0 has every partition of the queue, and has passed its gates. Of other workers none has started."""
+    world.start(*world.streams, "w0")
+    world.run(1_000, every_ms=50)
+    assert set(range(world.queue_partitions)) == world.workers["w0"].owned
+
+
+def executed(world: World) -> list[str]:
+    """What was executed to its end: the last part of each address."""
+    return [
+        each.run.http.url.rpartition("/")[2]
+        for each in world.endpoint.all
+        if each.begun and each.ending == "succeeded" and each.run.http is not None
+    ]
 
 
 # --- what stands on the log ---------------------------------------------------------------------------------------------

@@ -7,46 +7,31 @@ A dispatch that nobody answers is closed a minute after its start deadline since
 without one of these rules is not stuck for ever: P13 is switched off with them, to see that it is stuck.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from tests.sim.endpoint import Script
-from tests.sim.traces.scripts import controls, dues, reports, settled, statuses, violated, without
-from tests.sim.world import START_MS, World
-from tocsin.schemas.job import HttpTarget, Job, Retry, Schedule
+from tests.sim.traces.scripts import (
+    DUE_MS,
+    EDITED,
+    JOB,
+    controls,
+    dues,
+    executed,
+    open_world,
+    reports,
+    settled,
+    statuses,
+    violated,
+    without,
+)
+from tests.sim.world import World
 from tocsin.schemas.records import CancelRun, Pause
 
-DUE_MS: Final = 8_000
-JOB: Final = Job(
-    namespace="sim",
-    id="a",
-    schedule=Schedule(at_ms=START_MS + DUE_MS),
-    http=HttpTarget(url="http://sink.example/old"),
-    retry=Retry(max_attempts=3, backoff="fixed", base_ms=1_000, jitter=0.0, max_age_ms=20_000),
-    lease_ms=10_000,
-)
-EDITED: Final = replace(JOB, http=HttpTarget(url="http://sink.example/new"))
 WORKERS: Final = ("w0", "w1")
 
 
-def _open(world: World) -> None:
-    """w0 has the queue's only partition, and has passed its gates."""
-    world.start("s0", "w0")
-    world.run(1_000, every_ms=50)
-    assert {0} == world.workers["w0"].owned
-
-
-def _executed(world: World) -> list[str]:
-    """What was executed to its end: the last part of its address."""
-    return [
-        each.run.http.url.rpartition("/")[2]
-        for each in world.endpoint.all
-        if each.begun and each.ending == "succeeded" and each.run.http is not None
-    ]
-
-
 def _v1(world: World) -> None:
-    _open(world)
+    open_world(world)
     due = world.names.due("default")
     world.log.faults.lag("w0", due)
     world.define(JOB)
@@ -63,7 +48,7 @@ def test_v1_a_withdrawal_that_is_read_before_its_due_record_is_answered_all_the_
     with World() as world:
         _v1(world)
         settled(world)
-        assert ["new"] == _executed(world)
+        assert ["new"] == executed(world)
     with World(**without("w1", "p13")) as world:
         _v1(world)
         assert [] == reports(world, "dropped")
@@ -71,7 +56,7 @@ def test_v1_a_withdrawal_that_is_read_before_its_due_record_is_answered_all_the_
 
 
 def _v2(world: World) -> None:
-    _open(world)
+    open_world(world)
     world.define(JOB)
     world.run_until(lambda: len(dues(world)) == 1)
     world.run(200)
@@ -87,7 +72,7 @@ def test_v2_a_drop_whose_report_died_with_the_worker_is_made_again_by_the_next_o
     with World() as world:
         _v2(world)
         settled(world)
-        assert ["new"] == _executed(world)
+        assert ["new"] == executed(world)
     with World(**without("w2", "p13")) as world:
         _v2(world)
         violated(world, "LIVE", r"sim/a@\S+ is scheduled", judgement=settled)
@@ -107,7 +92,7 @@ def _begin_unaware(world: World) -> None:
 def _v3(world: World) -> None:
     """An edit: d1 is withdrawn as it begins; the claim stands in the log, its offset is committed, w0 dies."""
     world.script(Script(duration_ms=30_000))
-    _open(world)
+    open_world(world)
     world.define(JOB)
     world.run_until(lambda: len(dues(world)) == 1)
     _begin_unaware(world)
@@ -120,7 +105,7 @@ def _v3(world: World) -> None:
 def _v3_cancelled(world: World) -> None:
     """A cancel: d1 executes, and is claimed under the cancel; w0 has aborted it, and dies before it says so."""
     world.script(Script(duration_ms=30_000))
-    _open(world)
+    open_world(world)
     world.define(JOB)
     world.run_until(lambda: len(world.endpoint.executing) == 1)
     control = world.names.control("default")
@@ -161,7 +146,7 @@ def test_v3_a_lease_runs_under_a_cancel_too() -> None:
 def _v4(world: World) -> None:
     """d1 is withdrawn as it begins; the claim is folded; w0 dies before its offset is committed; w1 drops d1."""
     world.script(Script(duration_ms=30_000))
-    _open(world)
+    open_world(world)
     world.start("w1")
     world.define(JOB)
     world.run_until(lambda: len(dues(world)) == 1)
@@ -195,7 +180,7 @@ def test_v4_a_claimed_attempt_that_the_next_owner_drops_is_lost() -> None:
 def _v5(world: World) -> None:
     """w0 has begun d1 and is frozen; its session ends; it thaws, aborts, and gets the partition with d1 again."""
     world.script(Script(duration_ms=20_000))
-    _open(world)
+    open_world(world)
     world.define(JOB)
     world.run_until(lambda: len(world.endpoint.executing) == 1)
     world.freeze("w0")
