@@ -14,7 +14,7 @@ import typer
 from tocsin.cli.all_in_one import AllInOne, NodeConfig
 from tocsin.cli.failures import EXIT_INPUT, Failure
 from tocsin.log.port import LogError
-from tocsin.streams.bootstrap import NewerSchemaLevel
+from tocsin.streams.configuration import NewerSchemaLevel
 from tocsin.streams.store import StoreError
 
 

@@ -1,22 +1,17 @@
 """The first start: topics, the cluster record, the queues that always exist."""
 
+from dataclasses import replace
 from typing import Final
 
-from tocsin.log.port import EventLog, TopicMismatch
+from tocsin.log.port import Delivery, EventLog, LogError, TopicMismatch
 from tocsin.schedules.zones import tzdata_version
 from tocsin.schemas import codec
 from tocsin.schemas.records import Cluster, Queue
 from tocsin.schemas.topics import TopicNames, base_topics, queue_topics
 from tocsin.streams.config import DEFAULT_QUEUES, Configuration
-from tocsin.streams.configuration import ConfigurationReader, NotInitialised
+from tocsin.streams.configuration import ConfigurationReader, NewerSchemaLevel, NotInitialised
 
-SCHEMA_LEVEL: Final = 1
-"""The newest level of records that this version reads and writes."""
 ACKNOWLEDGED_WITHIN_S: Final = 30.0
-
-
-class NewerSchemaLevel(RuntimeError):
-    """The log is written at a schema level that this version does not know. Upgrade this process."""
 
 
 def bootstrap(log: EventLog, names: TopicNames, *, partitions: int, queue_partitions: int) -> Configuration:
@@ -24,24 +19,16 @@ def bootstrap(log: EventLog, names: TopicNames, *, partitions: int, queue_partit
 
     Raises TopicMismatch if the log was made with another number of partitions, NewerSchemaLevel, LogUnavailable.
     """
-    log.create_topics(base_topics(names, partitions))
     current = _current(log, names)
+    if current is not None:
+        _check(current.cluster, partitions)
+    log.create_topics(base_topics(names, partitions))
     written: list[tuple[str, Cluster | Queue]] = []
-    wanted = Cluster(partitions=partitions, schema_level=SCHEMA_LEVEL, tzdata=tzdata_version())
+    wanted = Cluster(partitions=partitions, schema_level=codec.SCHEMA_LEVEL, tzdata=tzdata_version())
     if current is None:
         written.append(("cluster/main", wanted))
-    else:
-        _check(current.cluster, partitions)
-        if current.cluster.tzdata != wanted.tzdata:
-            old = current.cluster
-            newer = Cluster(
-                partitions=old.partitions,
-                schema_level=old.schema_level,
-                tzdata=wanted.tzdata,
-                horizon_ms=old.horizon_ms,
-                history_size=old.history_size,
-            )
-            written.append(("cluster/main", newer))
+    elif current.cluster.tzdata != wanted.tzdata:
+        written.append(("cluster/main", replace(current.cluster, tzdata=wanted.tzdata)))
     for name, kind in DEFAULT_QUEUES:
         if current is None or name not in current.queues:
             log.create_topics(queue_topics(names, name, queue_partitions))
@@ -58,13 +45,15 @@ def _check(cluster: Cluster, partitions: int) -> None:
             f"this log was made with {cluster.partitions} partitions, and {partitions} were asked for: start with "
             f"{cluster.partitions}; a log keeps its number (to change it, export the jobs and apply them to a new log)"
         )
-    if cluster.schema_level > SCHEMA_LEVEL:
+    if cluster.schema_level > codec.SCHEMA_LEVEL:
         raise NewerSchemaLevel(
-            f"the log is written at schema level {cluster.schema_level}, this version knows {SCHEMA_LEVEL}: upgrade it"
+            f"the log is written at schema level {cluster.schema_level}, this version knows {codec.SCHEMA_LEVEL}: upgrade it"
         )
 
 
 def _current(log: EventLog, names: TopicNames) -> Configuration | None:
+    if names.config not in log.topics():
+        return None
     try:
         reader = ConfigurationReader(log, names)
     except NotInitialised:
@@ -77,12 +66,26 @@ def _write(log: EventLog, names: TopicNames, written: list[tuple[str, Cluster | 
     if not written:
         return
     producer = log.producer()
+    errors: list[LogError] = []
+
+    def delivered(delivery: Delivery) -> None:
+        if delivery.error is not None:
+            errors.append(delivery.error)
+
     try:
         for key, record in written:
-            producer.produce(names.config, key=key.encode(), value=codec.encode(record), partition=0)
+            producer.produce(
+                names.config,
+                key=key.encode(),
+                value=codec.encode(record),
+                partition=0,
+                on_delivery=delivered,
+            )
         if producer.flush(ACKNOWLEDGED_WITHIN_S):
             raise TimeoutError(
                 f"the log did not acknowledge the configuration within {ACKNOWLEDGED_WITHIN_S:.0f} s"
             )
+        if errors:
+            raise errors[0]
     finally:
         producer.close()

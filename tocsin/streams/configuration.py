@@ -1,45 +1,76 @@
 """Follows the `config` topic: every process reads it in full at its start, and applies what comes later."""
 
-from tocsin.log.port import EventLog, TopicPartition, UnknownTopic
+from dataclasses import replace
+from typing import Final
+
+from tocsin.log.port import EventLog, Record, TopicPartition, UnknownTopic
 from tocsin.schemas import codec
 from tocsin.schemas.records import Cluster, Queue, Switch
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.config import Configuration
+
+CLUSTER_KEY: Final = b"cluster/main"
+LOOK_AGAIN_S: Final = 1.0
+"""How often the log is asked for the topics of a queue that came before them: on a remote log, each is a request."""
 
 
 class NotInitialised(LookupError):
     """The log has no cluster record yet: `tocsin up` (or `tocsin topics create`) writes it."""
 
 
+class NewerSchemaLevel(RuntimeError):
+    """The log is written at a schema level that this version does not know. Upgrade this process."""
+
+
 class ConfigurationReader:
     """The configuration as of the last poll. Used by one thread; `current` may be read by all."""
 
     def __init__(self, log: EventLog, names: TopicNames) -> None:
-        """Reads everything up to the topic's end. Raises NotInitialised."""
+        """Reads everything up to the topic's end. Raises NotInitialised, or NewerSchemaLevel."""
         self._log = log
         self._names = names
         self._at = TopicPartition(names.config, 0)
         self._reader = log.reader("committed")
         self._reader.assign({self._at: log.begin_offset(self._at)})
         self._current: Configuration | None = None
-        self._early: list[Queue | Switch] = []
-        end = log.end_offset(self._at, "committed")
-        while self._reader.position(self._at) < end:
-            self._read(0.1)
-        if self._current is None:
-            raise NotInitialised(
-                f"{names.config} holds no cluster record: start `tocsin up` once, which writes it"
-            )
+        self._early: dict[str, tuple[Queue, int]] = {}
+        """Queues, each with the offset of its record, whose topics were not seen yet, or which stand before the cluster
+        record (compaction keeps the newest of each key, so that one may come last)."""
+        self._look_again_s = 0.0
+        self._unknown_cluster = False
+        try:
+            self._read_all()
+        except BaseException:
+            self._reader.close()
+            raise
 
     @property
     def current(self) -> Configuration:
         assert self._current is not None
         return self._current
 
-    def poll(self) -> Configuration:
-        """Apply what has come, without waiting."""
+    def poll(self, now_s: float) -> Configuration:
+        """Apply what has come, without waiting. `now_s`: the steady clock."""
         self._read(0.0)
+        if self._early and now_s >= self._look_again_s:
+            self._look_again_s = now_s + LOOK_AGAIN_S
+            self._apply_early()
         return self.current
+
+    def _read_all(self) -> None:
+        names = self._names
+        end = self._log.end_offset(self._at, "committed")
+        while self._reader.position(self._at) < end:
+            self._read(0.1)
+        if self._unknown_cluster:
+            raise NewerSchemaLevel(
+                f"the cluster record on {names.config} is of a schema that this version does not know: a newer one wrote "
+                "it; upgrade this process"
+            )
+        if self._current is None:
+            raise NotInitialised(
+                f"{names.config} holds no cluster record: start `tocsin up` once, which writes it"
+            )
 
     def _read(self, timeout_s: float) -> None:
         for record in self._reader.poll(1_000, timeout_s):
@@ -47,25 +78,47 @@ class ConfigurationReader:
                 continue
             try:
                 value = codec.decode(record.value)
-            except codec.CodecError:
-                continue  # a newer version's record: what it means for this one, the schema level says
-            if isinstance(value, Cluster):
-                if self._current is None:
-                    self._current = Configuration(cluster=value, offset=record.offset + 1)
-                else:
-                    self._current = self._current.with_record(value, record.offset)
-            elif isinstance(value, (Queue, Switch)) and self._current is not None and self._usable(value):
-                self._current = self._current.with_record(value, record.offset)
+            except codec.CodecError as error:
+                self._pass_over(record, error)
+                continue
+            if isinstance(value, (Cluster, Queue, Switch)):
+                self._apply(value, record.offset)
 
-    def _usable(self, value: Queue | Switch) -> bool:
+    def _pass_over(self, record: Record, error: codec.CodecError) -> None:
+        """What cannot be read changes nothing. But without the cluster record nobody knows how to write here."""
+        if record.key == CLUSTER_KEY and isinstance(error, codec.UnknownSchema):
+            self._unknown_cluster = True
+
+    def _apply(self, value: Cluster | Queue | Switch, offset: int) -> None:
+        current = self._current
+        if isinstance(value, Cluster):
+            self._unknown_cluster = False
+            if current is None:
+                self._current = Configuration(cluster=value, offset=offset + 1)
+                self._apply_early()
+                return
+        elif isinstance(value, Queue):
+            self._early.pop(value.name, None)
+            if current is None or not self._usable(value):
+                self._early[value.name] = (value, offset)
+                return
+        if current is not None:
+            after = current.with_record(value, offset)
+            self._current = replace(after, offset=max(after.offset, current.offset))
+
+    def _apply_early(self) -> None:
+        for queue, offset in list(self._early.values()):
+            self._apply(queue, offset)
+
+    def _usable(self, queue: Queue) -> bool:
         """Nothing is ever produced to a topic that was not seen to exist."""
-        if not isinstance(value, Queue) or value.deleted:
+        if queue.deleted:
             return True
         names = self._names
         try:
             return all(
-                self._log.partitions(topic) == value.partitions
-                for topic in (names.due(value.name), names.due_now(value.name), names.control(value.name))
+                self._log.partitions(topic) == queue.partitions
+                for topic in (names.due(queue.name), names.due_now(queue.name), names.control(queue.name))
             )
         except UnknownTopic:
             return False

@@ -143,7 +143,7 @@ class Topology:
     def run_once(self) -> Pass:
         """THE CORE LOOP: poll, apply, advance, commit."""
         reading = self.reading = self._guard.read()
-        configuration = self._configuration.poll()
+        configuration = self._configuration.poll(self._clock.monotonic_s())
         for each in self._ready():
             each.capture(reading.now_ms)
         batch = self._consumers.poll()  # partitions come and go in here
