@@ -137,6 +137,8 @@ def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow, *, in_turn: 
     passed = run.due_ms <= work.now_ms
     if passed and not (run.held or in_turn):
         return
+    if verdict == "paused" and not passed and not work.rules.p4_decide_when_dropped:
+        verdict = "run"  # without P4: what was asked back is dispatched again, whatever has been said since
     if verdict != "run":
         if passed and not run.contested and work.rules.p12_watermark_waits:
             # Its instant had passed when the job was deleted. The watermark has, too, so it stays a run (P12).
