@@ -11,10 +11,20 @@ from typing import Any, Final
 import pytest
 
 from tests.sim.endpoint import Executed, Script
-from tests.sim.traces.scripts import controls, dues, reports, settle, settled, statuses, violated, without
+from tests.sim.traces.scripts import (
+    JOB,
+    controls,
+    dues,
+    reports,
+    settle,
+    settled,
+    statuses,
+    violated,
+    without,
+)
 from tests.sim.world import START_MS, World
 from tocsin.log.port import TopicPartition
-from tocsin.schemas.job import HttpTarget, Job, Retry, Schedule
+from tocsin.schemas.job import HttpTarget, Job, Schedule
 from tocsin.schemas.records import CancelRun, Trigger
 from tocsin.schemas.topics import DAY_MS, TopicNames, queue_topics
 from tocsin.streams import runs
@@ -22,15 +32,6 @@ from tocsin.worker import assignments
 
 CONTROL_LAG_MS: Final = next(
     spec.min_compaction_lag_ms for spec in queue_topics(TopicNames(), "default", 1) if "control" in spec.name
-)
-DUE_MS: Final = 8_000
-JOB: Final = Job(
-    namespace="sim",
-    id="a",
-    schedule=Schedule(at_ms=START_MS + DUE_MS),
-    http=HttpTarget(url="http://sink.example/old"),
-    retry=Retry(max_attempts=3, backoff="fixed", base_ms=1_000, jitter=0.0, max_age_ms=20_000),
-    lease_ms=10_000,
 )
 
 
