@@ -207,7 +207,7 @@ class Decisions:
                 if run is not None:
                     run.dispatch_due_ms = value.due_ms
                     run.dispatched_ms = value.emitted_ms
-                    run.is_retry = value.due_ms > value.emitted_ms and run.event.attempts[-1].attempt > 1
+                    run.is_retry = value.due_ms > value.emitted_ms and value.attempt > 1
                     run.withdrawn = 0
             case Control():
                 run = self.runs.get(value.run_id)

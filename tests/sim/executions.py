@@ -9,7 +9,7 @@ from tests.sim.verdict import Verdict, Violation
 from tocsin.schemas.records import RunEvent
 
 CLOCKS_APART_MS = 500
-"""A worker starts nothing when its clock is known to be further from the log's."""
+"""A worker starts nothing when it knows that its clock is further from the log's."""
 LEASE_EXPIRED = "the worker fell silent"
 """What the processor says of an attempt that is lost since its lease is over; one that was dropped is lost, too."""
 
@@ -19,6 +19,8 @@ def check_executions(evidence: Evidence, reigns: dict[str, list[Reign]], verdict
     verdict.counts["executions"] += len(evidence.begun)
     for each in evidence.begun:
         _check_start(evidence, each)
+        if each.begun_log_ms < each.run.due_ms - CLOCKS_APART_MS:
+            verdict.residuals["early by the log's clock, which was stepped, or was not compared yet"] += 1
     for executed in evidence.begun_of_run.values():
         _check_repeats(evidence, executed, verdict)
         _check_overlaps_of_run(evidence, executed, verdict)
@@ -170,7 +172,7 @@ def _check_truth(evidence: Evidence, run_id: str, events: list[RunEvent], verdic
             if not any(each.ending == "succeeded" for each in executed):
                 raise Violation("I8", f"{run_id} is succeeded, and no execution of it has succeeded")
         case "skipped":
-            begun = [each for each in executed if not _is_known_lost(evidence, each)]
+            begun = [each for each in executed if not _was_never_told(evidence, each)]
             if begun:
                 raise Violation("I8", f"{run_id} is skipped ({last.reason}), and {begun[0]} had begun")
         case "cancelled" | "failed" | "superseded":
@@ -184,9 +186,13 @@ def _check_truth(evidence: Evidence, run_id: str, events: list[RunEvent], verdic
             raise Violation("I8", f"{run_id}: attempt {attempt.attempt} is said to have succeeded")
 
 
-def _is_known_lost(evidence: Evidence, each: Executed) -> bool:
-    """Whether the worker was disturbed before what it had begun could be known."""
-    return evidence.was_disturbed(each.worker, each.handed_ms, each.begun_ms + 2_000)
+def _was_never_told(evidence: Evidence, each: Executed) -> bool:
+    """Whether the worker was disturbed before the log knew that it had begun, and somebody else answered."""
+    reports = evidence.reports_of_run.get(each.run.run_id, ())
+    mine = [report.record.offset for report in reports if report.value.execution == each.id]
+    others = [report.record.offset for report in reports if report.value.execution != each.id]
+    was_first = bool(others) and min(others) < min(mine, default=1 << 60)
+    return was_first and evidence.was_disturbed(each.worker, each.handed_ms, evidence.world.now_ms())
 
 
 def _check_not_succeeded(evidence: Evidence, run_id: str, last: RunEvent, executed: list[Executed]) -> None:
