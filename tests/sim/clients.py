@@ -43,10 +43,13 @@ T = TypeVar("T")
 class Clients:
     """Everybody who writes to `jobs` and `commands`."""
 
-    def __init__(self, world: World, random: Random, jobs: int, ends_at_ms: int) -> None:
+    def __init__(
+        self, world: World, random: Random, jobs: int, queues: tuple[str, ...], ends_at_ms: int
+    ) -> None:
         self._world = world
         self._random = random
         self._ends_at_ms = ends_at_ms
+        self._queues = queues
         self._ids = [f"j{number}" for number in range(jobs)]
         self._defined: dict[str, Job] = {}
         self._triggers = 0
@@ -68,7 +71,7 @@ class Clients:
                 self._command(job_id)
             return
         match random.choices(
-            ("edit", "rewrite", "same", "delete", "command", "poison"), (4, 2, 1, 2, 14, 0.5)
+            ("edit", "rewrite", "same", "delete", "command", "poison"), (5, 1, 1, 2, 14, 0.5)
         )[0]:
             case "edit":
                 self._define(self._edited(job))
@@ -96,7 +99,9 @@ class Clients:
 
     def _edited(self, job: Job) -> Job:
         random = self._random
-        match random.choice(("schedule", "target", "overlap", "retry", "catchup", "spread")):
+        match random.choice(
+            ("schedule", "target", "target", "overlap", "retry", "catchup", "spread", "queue")
+        ):
             case "schedule":
                 return replace(job, schedule=self._schedule())
             case "target":
@@ -105,6 +110,8 @@ class Clients:
                 return replace(job, overlap=self._overlap())
             case "retry":
                 return replace(job, retry=self._retry())
+            case "queue":
+                return replace(job, queue=random.choice(self._queues))
             case "catchup":
                 return replace(job, catchup=self._catch_up())
             case _:
@@ -118,7 +125,7 @@ class Clients:
             namespace=NAMESPACE,
             id=job_id,
             paused=random.random() < 0.05,
-            queue="nowhere" if random.random() < 0.02 else "default",
+            queue="nowhere" if random.random() < 0.02 else random.choice(self._queues),
             priority="high" if random.random() < 0.2 else "normal",
             schedule=self._schedule(),
             http=HttpTarget(url=f"http://sink.example/{job_id}"),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from tests.sim.processes import Disk, Process
+from tests.sim.processes import Disk, Process, WorkerProcess
 from tests.sim.world import World
 from tocsin.log.memory import CommitFault
 
@@ -20,7 +20,7 @@ FAULTS: Final[dict[str, dict[str, int]]] = {
     "calm": {},
     "workers": WORKERS,
     "processors": PROCESSORS,
-    "storm": {**WORKERS, **PROCESSORS, "all clocks": 1},
+    "storm": {**WORKERS, **PROCESSORS, "all clocks": 1, "blackout": 1},
 }
 DISKS: Final[tuple[Disk, ...]] = ("kept", "wiped", "old")
 COMMIT_FAULTS: Final[tuple[CommitFault, ...]] = ("aborted", "unknown_committed", "unknown_aborted", "fenced")
@@ -121,8 +121,9 @@ class Faults:
 
     def _lag(self, process: Process, kind: str) -> None:
         names = self._world.names
+        queue = process.queue if isinstance(process, WorkerProcess) else "default"
         topics = {
-            "worker": (names.due("default"), names.due_now("default"), names.control("default")),
+            "worker": (names.due(queue), names.due_now(queue), names.control(queue)),
             "streams": (names.outcomes, names.commands, names.jobs),
         }
         topic = self._random.choice(topics[kind])
@@ -166,6 +167,9 @@ class Faults:
                     each.checkpoint()
             case "compact":
                 world.log.run_maintenance_once()
+            case "blackout":
+                for process in world.processes.values():
+                    self._crash(process)
             case "all clocks":
                 step_ms = random.choice((-8_000, -1_500, -300, 300, 1_500, 8_000))
                 world.note(f"all clocks step by {step_ms}")

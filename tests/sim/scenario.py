@@ -29,6 +29,7 @@ class Plan:
     weather: Weather
     lasts_ms: int
     jobs: int
+    queues: tuple[str, ...]
     act_every_ms: int
     fault_every_ms: int
 
@@ -47,12 +48,19 @@ def make_world(seed: int) -> tuple[World, Plan]:
         hold_bytes_max=random.choice((1 << 20, 1 << 20, 8_000)),
         worker_capacity=random.choice((1, 2, 8, 8)),
         drain_s=random.choice((2.0, 10.0)),
+        clock_mode=random.choice(("guarded", "guarded", "wall")),
     )
+    queues: tuple[str, ...] = ("default",)
+    if random.random() < 0.25:
+        queues = ("default", "other")
+        world.add_queue("other")
+        world.add_worker("x0", "other")
     plan = Plan(
         weather=weather,
-        lasts_ms=random.randrange(15_000, 50_000),
-        jobs=random.choice((1, 1, 2, 3)),
-        act_every_ms=random.choice((700, 1_500, 4_000)),
+        lasts_ms=random.randrange(15_000, 60_000),
+        jobs=random.choice((1, 2, 3, 4)),
+        queues=queues,
+        act_every_ms=random.choice((700, 2_000, 5_000, 12_000)),
         fault_every_ms=random.choice((600, 1_500, 4_000)),
     )
     return world, plan
@@ -62,7 +70,7 @@ def live(world: World, plan: Plan) -> None:
     """The life itself, and its settling. Raises Violation if something does not settle."""
     random = world.random
     world.endpoint.scripts = scripts(random)
-    clients = Clients(world, random, plan.jobs, START_MS + plan.lasts_ms)
+    clients = Clients(world, random, plan.jobs, plan.queues, START_MS + plan.lasts_ms)
     faults = Faults(world, random, FAULTS[plan.weather])
     world.start()
     world.run(200)
