@@ -315,10 +315,11 @@ class WorkerCore:
             held.assignment.parked.append(held)
         elif now_ms > run.start_deadline_ms:
             # W4: said only when our own clock is past it by more than a second.
-            if now_ms > run.start_deadline_ms + self.config.expire_slack_ms:
+            expired_ms = run.start_deadline_ms + (self.config.expire_slack_ms if self._rules.w4 else 0)
+            if now_ms > expired_ms:
                 self._endings.expire(held)
             else:
-                self._holding.put_back_until(held, run.start_deadline_ms + self.config.expire_slack_ms + 1)
+                self._holding.put_back_until(held, expired_ms + 1)
         else:
             return not self._executions.must_wait(held)
         return False
