@@ -3,13 +3,21 @@
 As in the modules beside: first with all rules on, then with the trace's rule switched off.
 """
 
-from typing import Final
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
+import pytest
+
+from tests.sim import processes
 from tests.sim.endpoint import Script
-from tests.sim.traces.scripts import JOB, controls, reports, settled, statuses, without
-from tests.sim.world import World
+from tests.sim.evidence import Evidence
+from tests.sim.traces.scripts import DUE_MS, JOB, reports, settled, statuses, without
+from tests.sim.world import START_MS, World
 from tocsin.log.port import TopicPartition
 from tocsin.schemas.records import Trigger
+from tocsin.streams.lifecycle import FINAL
+from tocsin.worker.config import CoreConfig
 
 MOVING: Final = 1
 """The one of two partitions that the job is on, and that a second worker gets."""
@@ -79,3 +87,125 @@ def test_x9_a_claim_of_an_earlier_assignment_is_never_committed_by_a_later_one()
         _hand_over(world)
         assert ["w0.2", "w1.1"] == list(world.endpoint.executing)
         settled(world)
+
+
+# --- X10 ----------------------------------------------------------------------------------------------------------------
+
+DEADLINE_MS: Final = START_MS + DUE_MS + 2_000
+TIGHT: Final = replace(JOB, retry=replace(JOB.retry, max_age_ms=2_000))
+MOVES: Final[dict[str, Any]] = {"workers": ("w0", "w1"), "queue_partitions": 2}
+
+
+def _x10_until_the_deadline(world: World) -> None:
+    """The clocks are 0.9 s apart. w0 holds A, and has no turn until by its own clock A's start deadline has passed."""
+    world.workers["w0"].clock.error_ms = 450
+    world.workers["w1"].clock.error_ms = -450
+    world.script(Script(duration_ms=3_000))
+    world.start("s0", "w0")
+    world.define(TIGHT)
+    world.run_until(lambda: world.wall_ms >= START_MS + DUE_MS - 500)
+    world.run_until(lambda: world.wall_ms > DEADLINE_MS - 450, but=("w0",))
+
+
+def _x10_folded(world: World) -> None:
+    """w0's `expired` is folded, its offset is not committed; then w1, which has the partition by now, looks at A."""
+    _x10_until_the_deadline(world)
+    world.log.faults.lose_acknowledgement_of_next(world.names.outcomes)
+    world.start("w1")
+    world.run_until(lambda: MOVING in world.workers["w1"].owned, but=("s0",))
+    world.log.faults.lag("w1", world.names.control("default"))
+    world.run(200, but=("w1",))
+    world.run(400)
+    world.log.faults.release("w1", world.names.control("default"))
+
+
+def test_x10_nothing_starts_that_a_worker_with_a_faster_clock_has_called_expired() -> None:
+    """`expired` waits until one's own clock is past the deadline by more than the clocks may be apart (W4).
+
+    Here the partition moves by a revoke. After a crash the six seconds of the session would outlast the second.
+    """
+    with World(**MOVES) as world:
+        _x10_folded(world)
+        assert ["w1"] == [each.worker for each in world.endpoint.executing.values()]
+        settled(world)
+        assert ["succeeded"] == statuses(world)
+    with World(**MOVES, **without("w4")) as world:
+        _x10_folded(world)
+        assert ["w1"] == [each.worker for each in world.endpoint.executing.values()]
+        assert ["failed not_started"] == statuses(world)
+
+
+def _x10_zombie(world: World, executing_ms: int) -> None:
+    """w0's `expired` waits in its queue while the partition moves and w1 executes A; then it reaches the log."""
+    _x10_until_the_deadline(world)
+    world.log.faults.hold_sends("w0")
+    world.start("w1")
+    world.run_until(lambda: len(world.endpoint.executing) == 1)
+    world.run(executing_ms)
+    world.log.faults.release_sends("w0")
+    world.run(300)
+
+
+def _executing_when_it_ended(world: World) -> list[str]:
+    """Of the only run."""
+    ((*_, last),) = Evidence(world).events_of_run.values()
+    assert last.value.status in FINAL
+    return [
+        each.worker
+        for each in world.endpoint.all
+        if each.begun_step <= last.step and (not each.ending or last.step < each.ended_step)
+    ]
+
+
+def test_x10_an_expired_of_a_worker_that_has_lost_the_partition_does_not_close_what_the_owner_executes() -> (
+    None
+):
+    """It is only sent when an offset commit has shown that the partition is still held (W4)."""
+    with World(**MOVES) as world:
+        _x10_zombie(world, executing_ms=200)
+        assert ["scheduled"] == statuses(world)
+        settled(world)
+        assert ["succeeded"] == statuses(world)
+    with World(**MOVES, **without("w4")) as world:
+        _x10_zombie(world, executing_ms=200)
+        assert ["failed not_started"] == statuses(world)
+        assert ["w1"] == _executing_when_it_ended(world)
+
+
+def test_x10_a_claim_outweighs_an_expired() -> None:
+    """The same when the owner has claimed A: then even an `expired` that W4 should have stopped is ignored (P13)."""
+    with World(**MOVES, **without("w4")) as world:
+        _x10_zombie(world, executing_ms=1_500)
+        assert ["w0"] == [report.worker for report in reports(world, "expired")]
+        assert ["running"] == statuses(world)
+        settled(world)
+        assert ["succeeded"] == statuses(world)
+    with World(**MOVES, **without("w4", "p13")) as world:
+        _x10_zombie(world, executing_ms=1_500)
+        assert ["failed not_started"] == statuses(world)
+        assert ["w1"] == _executing_when_it_ended(world)
+
+
+def _x10_late_claim(world: World) -> None:
+    """A begins just before its start deadline, and its claim does not reach the log for more than a minute."""
+    world.script(Script(duration_ms=90_000))
+    world.start("s0", "w0")
+    world.define(replace(JOB, retry=replace(JOB.retry, max_age_ms=1_000)))
+    world.run_until(lambda: len(world.endpoint.executing) == 1)
+    world.log.faults.hold_sends("w0")
+    world.run_until(lambda: statuses(world) == ["failed not_started"], within_ms=70_000, every_ms=200)
+    world.log.faults.release_sends("w0")
+
+
+def test_x10_a_claim_that_is_not_answered_in_half_a_minute_ends_its_execution_before_the_dispatch_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dispatch is closed a minute after its start deadline, so no claim may come later than that."""
+    with World() as world:
+        _x10_late_claim(world)
+        assert [] == _executing_when_it_ended(world)
+        settled(world)
+    monkeypatch.setattr(processes, "CoreConfig", partial(CoreConfig, claim_answer_s=float("inf")))
+    with World() as world:
+        _x10_late_claim(world)
+        assert ["w0"] == _executing_when_it_ended(world)
