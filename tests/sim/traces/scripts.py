@@ -6,13 +6,17 @@ from typing import Any, Final
 
 import pytest
 
+from tests.sim.decisions import Decisions
 from tests.sim.evidence import Evidence
+from tests.sim.expected import reigns
 from tests.sim.oracle import Verdict, Violation, judge
 from tests.sim.processes import WorkerProcess
+from tests.sim.refold import refold
 from tests.sim.world import START_MS, World
 from tocsin.schemas.job import HttpTarget, Job, Retry, Schedule
 from tocsin.schemas.records import Control, DueRun, RunEvent, RunReport
 from tocsin.streams.rules import StreamRules
+from tocsin.streams.store import StoreEnvironment
 from tocsin.worker.rules import WorkerRules
 
 SETTLE_MAX_MS: Final = 150_000
@@ -100,6 +104,17 @@ def judged(world: World) -> Verdict:
     """What the judge says of the world as it stands. Raises Violation."""
     world.stop(*world.streams)
     return judge(world)
+
+
+def judged_decisions(world: World) -> None:
+    """What the judge says of the processor's decisions alone, without the executions that it would look at first."""
+    world.stop(*world.streams)
+    evidence = Evidence(world)
+    environment = StoreEnvironment(cache_bytes=8 << 20, write_buffer_bytes=4 << 20)
+    for partition in range(world.partitions):
+        folded = refold(evidence, partition, world.directory / f"decisions-{partition}", environment)
+        folded.store.close()
+        Decisions(evidence, reigns(evidence), Verdict()).check(folded)
 
 
 def settled(world: World) -> Verdict:
