@@ -33,6 +33,8 @@ class StreamRules:
     """The watermark does not pass an occurrence under withdrawal."""
     p13_start_deadline: bool = True
     """A dispatch that nobody began by its start deadline is closed, and a claim outweighs `expired`."""
+    seq_goes_on: bool = True
+    """The seq of a job that is created again goes on, also when nothing is remembered of the one before."""
 
 
 ALL: StreamRules = StreamRules()

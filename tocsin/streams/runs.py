@@ -50,7 +50,7 @@ def open_run(
     body: bytes | None = None,
 ) -> RunRow:
     """A new run of the revision in force, not dispatched yet."""
-    row.seq = max(row.seq + 1, work.now_ms)
+    row.seq = max(row.seq + 1, work.now_ms if work.rules.seq_goes_on else 0)
     run = RunRow(
         run_id=run_id,
         job_key=key,
