@@ -12,10 +12,25 @@ import pytest
 from tests.sim import processes
 from tests.sim.endpoint import Script
 from tests.sim.evidence import Evidence
-from tests.sim.traces.scripts import DUE_MS, JOB, reports, settled, statuses, without
+from tests.sim.traces.scripts import (
+    DUE_MS,
+    EDITED,
+    JOB,
+    dues,
+    executed,
+    open_world,
+    reports,
+    settle,
+    settled,
+    statuses,
+    violated,
+    without,
+)
 from tests.sim.world import START_MS, World
 from tocsin.log.port import TopicPartition
+from tocsin.schemas.job import JobKey, Schedule
 from tocsin.schemas.records import Trigger
+from tocsin.streams import definitions
 from tocsin.streams.lifecycle import FINAL
 from tocsin.worker.config import CoreConfig
 
@@ -209,3 +224,69 @@ def test_x10_a_claim_that_is_not_answered_in_half_a_minute_ends_its_execution_be
     with World() as world:
         _x10_late_claim(world)
         assert ["w0"] == _executing_when_it_ended(world)
+
+
+# --- X12 ----------------------------------------------------------------------------------------------------------------
+
+
+def _x12(world: World, *, dropped: bool) -> None:
+    """The job is deleted when A was dispatched ahead, and created again before A's instant."""
+    open_world(world)
+    world.define(JOB)
+    world.run_until(lambda: len(dues(world)) == 1)
+    if not dropped:
+        world.log.faults.lag("s0", world.names.outcomes)
+    world.delete("sim/a")
+    world.run_until(lambda: len(reports(world, "dropped")) == 1)
+    world.run(500)
+    world.define(EDITED)
+    world.run(500)
+    world.log.faults.release("s0", world.names.outcomes)
+
+
+@pytest.mark.parametrize("dropped", [True, False], ids=["answer folded before", "answer folded afterwards"])
+def test_x12_the_dispatches_of_a_run_go_on_counting_when_its_job_was_deleted_and_created_again(
+    dropped: bool,
+) -> None:
+    """No switch restarts the counter: a withdrawn run stays what it is until its instant, whatever becomes of the job.
+
+    Its row is not closed when the answer to the deletion comes, but waits, undecided; and an instant that has become a
+    run never becomes another one. So control's `withdrawn <= 1` cannot be about a dispatch of the job's second life.
+    """
+    with World() as world:
+        _x12(world, dropped=dropped)
+        settled(world)
+        assert [1, 2] == [due.dispatch for due in dues(world)]
+        assert ["new"] == executed(world)
+        assert 1 == len(reports(world, "dropped"))
+
+
+def _x12_forgotten(world: World) -> None:
+    """Two runs have ended; the job is deleted, its row goes with its tombstone, and the job is created again."""
+    open_world(world)
+    world.define(JOB)
+    world.run(1_000)
+    world.command(Trigger(namespace="sim", id="a", trigger_id="b"))
+    world.run_until(lambda: statuses(world) == ["succeeded", "succeeded"])
+    world.delete("sim/a")
+    world.run_until(lambda: world.streams["s0"].store(0).reader().job(JobKey("sim/a")) is None)
+    world.define(replace(EDITED, schedule=Schedule(at_ms=world.wall_ms + 5_000)))
+
+
+def test_x12_the_runs_of_a_job_that_is_created_again_are_not_below_the_floor_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that knows the floor of the old job's last run would finish the new one's in silence.
+
+    P13 would close them in the end, and is off to see that nothing else does. The week until a deleted job's row goes
+    is a second here.
+    """
+    monkeypatch.setattr(definitions, "DELETE_AFTER_MS", 1_000)
+    with World() as world:
+        _x12_forgotten(world)
+        settled(world)
+        assert ["old", "old", "new"] == executed(world)
+    with World(**without("seq", "p13")) as world:
+        _x12_forgotten(world)
+        violated(world, "LIVE", r"sim/a@\S+ is scheduled", judgement=lambda world: settle(world, 40_000))
+        assert ["old", "old"] == executed(world)
