@@ -164,8 +164,9 @@ def _v4(world: World) -> None:
 
 def test_v4_a_claimed_attempt_that_the_next_owner_drops_is_lost() -> None:
     """A claim carries the lease today, which settles the run: it is stuck only if P3 is off. What P5 itself prevents is
-    the other answer to that drop, to decide afresh: the run would be skipped(paused) behind the watermark, though it had begun
-    (P12 stands in the way of that, too)."""
+    the other answer to that drop, to decide afresh: the run would be skipped(paused) behind the watermark, though it
+    had begun. P12 stands in the way of that, too, so both are off.
+    """
     with World(workers=WORKERS) as world:
         _v4(world)
         settled(world)
