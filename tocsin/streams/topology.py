@@ -128,7 +128,7 @@ class Topology:
     # --- the loop
 
     def run(self) -> None:
-        """Loop until stop(), then give everything up cleanly. Errors that nobody foresaw end it."""
+        """Loop until stop(), then give everything up cleanly. Errors that nobody foresaw end it, as a crash would."""
         try:
             while not self._stopping.is_set():
                 done = self.run_once()
@@ -339,12 +339,15 @@ class Topology:
         return restoring
 
     def _revoked(self, partitions: list[int]) -> None:
-        """Commit, write `released`, close the stores: the next owner need not fence us."""
+        """Commit, write `released`, close the stores: the next owner need not fence us.
+
+        After a failure nothing is committed: a pass may have been done by halves, or the log may have its effects already.
+        """
         mine = [self.partitions[number] for number in partitions if number in self.partitions]
         for each in mine:
             if each.core is not None:
                 each.core.claim()
-        if any(each.core is not None for each in mine):
+        if not self.failed and any(each.core is not None for each in mine):
             self._commit(release=frozenset(partitions))
         self._lost(partitions)
 
