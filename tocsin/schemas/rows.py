@@ -83,6 +83,8 @@ class JobRow(_Copies):
     """When a schedule that ends had nothing left to do; 0: it has."""
     delete_at_ms: int = 0
     """When the job deletes itself, or its row and tombstone go; 0: never."""
+    last_dispatch: int = 0
+    """The last dispatch of last_run_id."""
 
 
 @dataclass(slots=True, kw_only=True)

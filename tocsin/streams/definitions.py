@@ -16,7 +16,7 @@ from tocsin.streams.contested import (
     withdraw_ahead,
 )
 from tocsin.streams.occurrences import arm, disarm, is_used_up, settle_finished
-from tocsin.streams.runs import DELETE_AFTER_MS, close, forget_revision, withdraw
+from tocsin.streams.runs import DELETE_AFTER_MS, close, forget_revision, settle_moved, withdraw
 from tocsin.streams.skips import skip
 from tocsin.streams.timetables import timetable_of
 from tocsin.streams.work import Work
@@ -97,6 +97,8 @@ def _apply(
     else:
         decide_up_to(work, key, row, effective_ms)
         old = work.current(key, row)
+        if old.job.queue != job.queue:
+            settle_moved(work, key, row, old.job.queue)
     if old is None:
         row.created_ms = record.timestamp_ms
         row.paused = job.paused

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from typing import Final
 
+from tocsin.log.partitioner import partition_for
 from tocsin.schemas.job import JobKey
 from tocsin.schemas.records import (
     Attempt,
     AttemptOutcome,
     Cause,
+    Control,
     DeadLetter,
     DueRun,
     RunEvent,
@@ -178,6 +180,22 @@ def settle(work: Work, run: RunRow) -> None:
         work.emit_control(run)
 
 
+def settle_moved(work: Work, key: JobKey, row: JobRow, queue: str) -> None:
+    """The job moves on from `queue`: nothing that comes will tell the workers there that its last success is settled.
+
+    Where a job stays, the floor of its next due record does (W7). Its success may not be committed yet, so without this
+    whoever gets the partition could start it again beside the next run (X11). What is still open when the job moves is
+    looked at when it closes.
+    """
+    there = work.config.queues.get(queue)
+    if row.last_status != "succeeded" or there is None or not work.rules.p8_settle:
+        return
+    partition = partition_for(key.encode(), there.partitions)
+    control = Control(run_id=row.last_run_id, settled_upto=row.last_dispatch)
+    work.emit_control_of(queue, partition, control)
+    _remember_dispatch(work, key, row.last_run_id, row.last_dispatch)
+
+
 def end_attempt(run: RunRow, outcome: AttemptOutcome, **shown: object) -> None:
     """Write how the newest attempt ended into the run's list."""
     run.attempts[-1] = replace(run.attempts[-1], outcome=outcome, **shown)  # type: ignore[arg-type]
@@ -238,12 +256,21 @@ def close(work: Work, key: JobKey, row: JobRow, run: RunRow, event: Event, reaso
     if run.status != "skipped":
         _summarise(row, run, work.now_ms)
     row.skip_reason = ""
-    if run.cause == "trigger" and (run.settled_upto or run.withdrawn_upto):
-        _remember_dispatch(work, key, run)
+    if run.status == "succeeded" and _has_moved(work, key, row, run):
+        settle(work, run)
+    if run.settled_upto or run.withdrawn_upto:
+        _remember_dispatch(work, key, run.run_id, run.dispatch)
     work.drop_run(key, row, run)
     work.effects.counts.ended += 1
     if run.revision != row.revision or row.deleted_ms:
         forget_revision(work, key, row, run.revision)
+
+
+def _has_moved(work: Work, key: JobKey, row: JobRow, run: RunRow) -> bool:
+    """Whether the job's next due record, if there ever is one, may go to another queue than the run's; see settle_moved."""
+    if run.revision == row.revision and not row.deleted_ms:
+        return False
+    return bool(row.deleted_ms) or run.queue != work.current(key, row).job.queue
 
 
 def keep_history(work: Work, key: JobKey, event: RunEvent, encoded: bytes) -> None:
@@ -253,13 +280,13 @@ def keep_history(work: Work, key: JobKey, event: RunEvent, encoded: bytes) -> No
         work.view.history_put("failures", key, event.failure_no % RING_SIZES["failures"], event, encoded)
 
 
-def _remember_dispatch(work: Work, key: JobKey, run: RunRow) -> None:
-    """Control records of this run id live on: a later run of the same trigger id must count on from here."""
-    name = run.run_id.partition("!t.")[2]
-    used = work.view.pending("trigger", key, name)
+def _remember_dispatch(work: Work, key: JobKey, run_id: str, dispatch: int) -> None:
+    """Control records of this run live on: a later run of the same trigger id must count on from here."""
+    _, is_trigger, name = run_id.partition("!t.")
+    used = work.view.pending("trigger", key, name) if is_trigger else None
     if used is not None:
         kept = used.copy()
-        kept.dispatch = run.dispatch
+        kept.dispatch = dispatch
         work.view.put_pending(key, name, kept)
 
 
@@ -272,6 +299,7 @@ def _bury(work: Work, run: RunRow, shown: RunEvent) -> None:
 
 def _summarise(row: JobRow, run: RunRow, now_ms: int) -> None:
     row.last_run_id = run.run_id
+    row.last_dispatch = run.dispatch
     row.last_status = run.status
     row.last_ended_ms = now_ms
     row.last_lateness_ms = run.attempts[-1].lateness_ms if run.attempts else 0

@@ -174,9 +174,10 @@ class Work:
             claimed_execution=run.claimed_execution,
             claimed_epoch=run.claimed_epoch,
         )
-        self.effects.emit(
-            self.names.control(run.queue), run.due_partition, run.run_id.encode(), codec.encode(record)
-        )
+        self.emit_control_of(run.queue, run.due_partition, record)
+
+    def emit_control_of(self, queue: str, partition: int, record: Control) -> None:
+        self.effects.emit(self.names.control(queue), partition, record.run_id.encode(), codec.encode(record))
         self.effects.urgent = True
 
     def emit_run(self, event: RunEvent) -> bytes:
