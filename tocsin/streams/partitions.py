@@ -1,12 +1,13 @@
 """A partition that this process owns: opened, restored, worked on, given up."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tocsin.clock import Clock
-from tocsin.log.port import CommitReceipt, EventLog, Record, TopicPartition
+from tocsin.log.port import CommitReceipt, EventLog, LogUnavailable, Record, TopicPartition
 from tocsin.schemas import codec
 from tocsin.schemas.job import JobKey
 from tocsin.schemas.records import Journal
@@ -166,7 +167,8 @@ class OwnedPartition:
             return
         at = TopicPartition(self.own.names.outcomes, self.number)
         now_ms = max(self.core.journal.now_ms, now_ms)
-        self._capture = (now_ms, self.own.log.end_offset(at, "uncommitted"))
+        with suppress(LogUnavailable):  # what depends on reports waits until the log can be asked again
+            self._capture = (now_ms, self.own.log.end_offset(at, "uncommitted"))
 
     def tick(
         self,

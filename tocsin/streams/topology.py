@@ -8,7 +8,6 @@ One thread owns the loop, its consumers and its one producer. run_once() is the 
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -103,6 +102,10 @@ class Topology:
         self.partitions: dict[int, OwnedPartition] = {}
         self._producer = log.transactional_producer(self._transactional_id)
         self._producer.init()
+        self._must_init = False
+        """Whether a new producer has yet to fence its predecessor: before that nothing is restored, nor committed."""
+        self._unopened: list[int] = []
+        """Partitions that were assigned and wait for the log to answer."""
         self._consumers = Consumers(
             log,
             config.names,
@@ -281,9 +284,12 @@ class Topology:
 
     def _give_up_transaction(self, error: LogError) -> None:
         """Nothing of it stands. If the log is away or full, trying again at once would only be a busy loop."""
-        with suppress(LogUnavailable):
+        try:
             self._producer.abort()
-        self._rewind()
+        except LogUnavailable:
+            self._take_over_again()  # it stays open until a new producer can end it
+        else:
+            self._rewind()
         self.log_trouble = str(error.__cause__ or error)
         if isinstance(error, LogUnavailable) or isinstance(error.__cause__, LogUnavailable):
             self._log.wait((), UNAVAILABLE_PAUSE_S)
@@ -301,7 +307,7 @@ class Topology:
         """Nobody knows whether the transaction stands: a new producer, and all partitions as newly assigned."""
         self._producer.close()
         self._producer = self._log.transactional_producer(self._transactional_id)
-        self._producer.init()
+        self._must_init = True
         for each in self.partitions.values():
             self._consumers.hold(each.number)
             each.reopen()
@@ -311,32 +317,50 @@ class Topology:
     # --- owning partitions
 
     def _assigned(self, partitions: list[int]) -> None:
-        """Fence whoever may still hold a transaction open there, then restore."""
-        for number in partitions:
-            newest = newest_journal(self._log, self.config.names, number)
-            if (
-                newest is not None
-                and not newest.released
-                and newest.transactional_id != self._transactional_id
-            ):
-                predecessor = self._log.transactional_producer(newest.transactional_id)
-                predecessor.init()
-                predecessor.close()
-            self.partitions[number] = OwnedPartition(number, self._own, self._configuration.current)
+        """They are opened by the pass that this poll is part of, or by a later one, if the log does not answer."""
+        self._unopened += partitions
 
     def _restore_some(self) -> int:
-        """Go on with what is being restored. A partition that is complete starts with a commit of its own journal row,
-        so that the newest row always names whoever can hold a transaction open."""
-        restoring = 0
+        """Open what was assigned, go on with what is being restored. Returns how many partitions are not ready yet."""
+        try:
+            self._open_assigned()
+            self._step_restores()
+        except LogUnavailable as error:
+            # All of it goes on where it was, once the log can be reached again.
+            self.log_trouble = str(error)
+            self._log.wait((), UNAVAILABLE_PAUSE_S)
+        return len(self._unopened) + sum(not each.ready for each in self.partitions.values())
+
+    def _open_assigned(self) -> None:
+        """Fence whoever may still hold a transaction open there, ourselves included; then restoring begins."""
+        if self._must_init:
+            self._producer.init()
+            self._must_init = False
+        while self._unopened:
+            number = self._unopened[0]
+            newest = newest_journal(self._log, self.config.names, number)
+            if newest is not None and not newest.released:
+                self._fence(newest.transactional_id)
+            self.partitions[number] = OwnedPartition(number, self._own, self._configuration.current)
+            self._unopened.pop(0)
+
+    def _fence(self, transactional_id: str) -> None:
+        if transactional_id == self._transactional_id:
+            return
+        predecessor = self._log.transactional_producer(transactional_id)
+        try:
+            predecessor.init()
+        finally:
+            predecessor.close()
+
+    def _step_restores(self) -> None:
+        """A partition that is complete starts with a commit of its own journal row, so that the newest row always names
+        whoever can hold a transaction open."""
         for each in list(self.partitions.values()):
-            if each.restore is None:
-                continue
-            restoring += not each.ready
-            if each.step_restore(RESTORE_STEP, 0.0):
+            if each.restore is not None and each.step_restore(RESTORE_STEP, 0.0):
                 assert each.core is not None
                 self._consumers.start(each.number, each.core.journal)
                 each.core.claim()
-        return restoring
 
     def _revoked(self, partitions: list[int]) -> None:
         """Commit, write `released`, close the stores: the next owner need not fence us.
@@ -353,6 +377,7 @@ class Topology:
 
     def _lost(self, partitions: list[int]) -> None:
         """Drop without commit."""
+        self._unopened = [number for number in self._unopened if number not in partitions]
         for number in partitions:
             each = self.partitions.pop(number, None)
             if each is not None:
