@@ -13,6 +13,8 @@ from tocsin.streams.effects import Emission
 GONE = ("edited", "deleted", "broken")
 """Why an occurrence that was dispatched ahead may have a disposition although no definition names it any more."""
 WHEN_NOT_STARTED = "the worker fell silent"
+CLOCKS_APART_MS = 500
+"""A processor's clock further from the log's than this is wrong."""
 
 
 def check_dispositions(evidence: Evidence, reigns: dict[str, list[Reign]], verdict: Verdict) -> None:
@@ -290,6 +292,9 @@ class Decisions:
                 and report.value.dispatch == dispatch
                 and report.value.kind not in ("dropped", "expired")
             ):
+                if tick.journal.now_ms > tick.log_ms + CLOCKS_APART_MS:
+                    self.verdict.residuals["lease over by a wrong clock"] += 1
+                    return
                 raise Violation("I9", f"{event.run_id} d{dispatch} is lost at {until_ms}, over {report}")
 
     # --- skips

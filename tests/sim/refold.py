@@ -26,6 +26,8 @@ class Tick:
     journal: Journal
     before: Journal
     step: int
+    log_ms: int
+    """When the log took it, by its own clock."""
     emissions: tuple[Emission, ...]
 
 
@@ -63,7 +65,13 @@ def refold(evidence: Evidence, partition: int, directory: Path, environment: Sto
         before = core.journal
         _fold(evidence, core, row, inputs)
         _compare(partition, row.value, core.journal)
-        tick = Tick(journal=row.value, before=before, step=row.step, emissions=tuple(core.effects.emissions))
+        tick = Tick(
+            journal=row.value,
+            before=before,
+            step=row.step,
+            log_ms=row.record.timestamp_ms,
+            emissions=tuple(core.effects.emissions),
+        )
         ticks.append(tick)
         core.effects.reset()
     view.changes()
