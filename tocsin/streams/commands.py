@@ -18,14 +18,19 @@ from tocsin.streams.contested import (
 )
 from tocsin.streams.ids import trigger_run_id
 from tocsin.streams.occurrences import place
-from tocsin.streams.runs import OPEN_RUNS_MAX, dispatch, open_run, record_run, request_cancel
+from tocsin.streams.runs import (
+    DISPATCH_REMEMBERED_MS,
+    OPEN_RUNS_MAX,
+    dispatch,
+    open_run,
+    record_run,
+    request_cancel,
+)
 from tocsin.streams.work import Work
 
 PARKED_MAX_MS: Final = 30_000
 """How long a command waits for the definition that it says it comes after."""
 TRIGGER_REMEMBERED_MS: Final = DAY_MS
-DISPATCH_REMEMBERED_MS: Final = 9 * DAY_MS
-"""Longer than control records live (8 d): a trigger id that is used again must not restart the dispatch counter."""
 
 
 def fold_command(work: Work, record: Record, command: Command) -> None:
@@ -152,6 +157,7 @@ def _trigger(work: Work, key: JobKey, row: JobRow, command: Trigger, timestamp_m
         kind="trigger",
         until_ms=work.now_ms + TRIGGER_REMEMBERED_MS,
         refuse_until_ms=work.now_ms + TRIGGER_REMEMBERED_MS,
+        dispatch=0 if used is None else used.dispatch,
         run_id=run_id,
     )
     work.view.put_pending(key, command.trigger_id, remembered)
@@ -254,6 +260,8 @@ def _redrive(work: Work, key: JobKey, row: JobRow, command: Redrive, timestamp_m
     letter = work.view.dead(key, command.seq)
     if letter is None or letter.run.run_id != command.run_id:
         return "no_dead_letter"
+    if any(run.run_id == command.run_id for run in work.open_runs(key, row)):
+        return "run_open"  # its trigger id was used again, and one run counts its dispatches at a time
     work.view.delete_dead(key, command.seq)
     decide_up_to(work, key, row, effective_instant(work, key, timestamp_ms))
     definition = work.current(key, row)
@@ -266,6 +274,8 @@ def _redrive(work: Work, key: JobKey, row: JobRow, command: Redrive, timestamp_m
     run.revision = row.revision
     run.age_from_ms = work.now_ms
     run.attempts_before = run.attempt
+    used = work.view.pending("trigger", key, run.run_id.partition("!t.")[2])
+    run.dispatch = max(run.dispatch, 0 if used is None else used.dispatch)
     run.cancel_requested = False
     run.opened_ms = work.now_ms
     work.add_run(key, row, run)

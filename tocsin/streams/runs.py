@@ -15,7 +15,7 @@ from tocsin.schemas.records import (
     RunEvent,
     Withdrawal,
 )
-from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, RunRow
+from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, PendingRow, RunRow
 from tocsin.schemas.topics import DAY_MS, START_LATEST_MS
 from tocsin.streams.families import RING_SIZES
 from tocsin.streams.lifecycle import Event, step
@@ -28,6 +28,8 @@ EARLIER_RESPONSE_MAX: Final = 256
 """Characters kept of the responses of all attempts but the newest."""
 OPEN_RUNS_MAX: Final = 1_000
 """Open runs of one job. The job's row lists them, so its size and each write of it are bounded by this."""
+DISPATCH_REMEMBERED_MS: Final = 9 * DAY_MS
+"""Longer than control records live (8 d): a trigger id that is used again must not restart the dispatch counter."""
 DEAD_LETTER_KEPT_MS: Final = 90 * DAY_MS
 DELETE_AFTER_MS: Final = 7 * DAY_MS
 """A finished job goes this long after its last run; a deleted job's row and tombstone after the same time."""
@@ -193,7 +195,7 @@ def settle_moved(work: Work, key: JobKey, row: JobRow, queue: str) -> None:
     partition = partition_for(key.encode(), there.partitions)
     control = Control(run_id=row.last_run_id, settled_upto=row.last_dispatch)
     work.emit_control_of(queue, partition, control)
-    _remember_dispatch(work, key, row.last_run_id, row.last_dispatch)
+    _remember_dispatch(work, key, row.last_run_id, row.last_dispatch, has_control=True)
 
 
 def end_attempt(run: RunRow, outcome: AttemptOutcome, **shown: object) -> None:
@@ -258,8 +260,8 @@ def close(work: Work, key: JobKey, row: JobRow, run: RunRow, event: Event, reaso
     row.skip_reason = ""
     if run.status == "succeeded" and _has_moved(work, key, row, run):
         settle(work, run)
-    if run.settled_upto or run.withdrawn_upto:
-        _remember_dispatch(work, key, run.run_id, run.dispatch)
+    has_control = bool(run.settled_upto or run.withdrawn_upto)
+    _remember_dispatch(work, key, run.run_id, run.dispatch, has_control=has_control)
     work.drop_run(key, row, run)
     work.effects.counts.ended += 1
     if run.revision != row.revision or row.deleted_ms:
@@ -280,14 +282,23 @@ def keep_history(work: Work, key: JobKey, event: RunEvent, encoded: bytes) -> No
         work.view.history_put("failures", key, event.failure_no % RING_SIZES["failures"], event, encoded)
 
 
-def _remember_dispatch(work: Work, key: JobKey, run_id: str, dispatch: int) -> None:
-    """Control records of this run live on: a later run of the same trigger id must count on from here."""
+def _remember_dispatch(work: Work, key: JobKey, run_id: str, dispatch: int, *, has_control: bool) -> None:
+    """Control records of this run id live on: a later run of the same trigger id must count on from here (X12).
+
+    Also if they are of a run before this one, and if the run's own trigger is long forgotten (it was redriven).
+    """
     _, is_trigger, name = run_id.partition("!t.")
-    used = work.view.pending("trigger", key, name) if is_trigger else None
-    if used is not None:
-        kept = used.copy()
-        kept.dispatch = dispatch
-        work.view.put_pending(key, name, kept)
+    if not is_trigger:
+        return
+    used = work.view.pending("trigger", key, name)
+    if not (has_control or (used is not None and used.dispatch)):
+        return
+    if used is None:
+        used = PendingRow(kind="trigger", until_ms=0, refuse_until_ms=work.now_ms, run_id=run_id)
+    kept = used.copy()
+    kept.dispatch = dispatch
+    kept.until_ms = max(kept.until_ms, work.now_ms + DISPATCH_REMEMBERED_MS)
+    work.view.put_pending(key, name, kept)
 
 
 def _bury(work: Work, run: RunRow, shown: RunEvent) -> None:
