@@ -154,7 +154,7 @@ class AllInOne:
         while not self._stopping.is_set():
             for queue in list(self._topology.configuration.queues.values()):
                 wanted = queue.kind == "http" or (queue.kind == "function" and self._config.functions)
-                if wanted and queue.name not in self._workers:
+                if wanted and not queue.deleted and queue.name not in self._workers:
                     self._start_worker(queue.name)
             progress = self._restoring()
             if progress != told and progress:

@@ -30,13 +30,14 @@ def bootstrap(log: EventLog, names: TopicNames, *, partitions: int, queue_partit
     elif current.cluster.tzdata != wanted.tzdata:
         written.append(("cluster/main", replace(current.cluster, tzdata=wanted.tzdata)))
     for name, kind in DEFAULT_QUEUES:
-        if current is None or name not in current.queues:
+        found = None if current is None else current.queues.get(name)
+        if found is None or found.deleted:
             log.create_topics(queue_topics(names, name, queue_partitions))
             written.append((f"queue/{name}", Queue(name=name, kind=kind, partitions=queue_partitions)))
     _write(log, names, written)
-    found = _current(log, names)
-    assert found is not None
-    return found
+    after = _current(log, names)
+    assert after is not None
+    return after
 
 
 def _check(cluster: Cluster, partitions: int) -> None:

@@ -19,6 +19,7 @@ class Configuration:
 
     cluster: Cluster
     queues: Mapping[str, Queue] = field(default_factory=dict)
+    """By name, those that were deleted included."""
     offset: int = 0
 
     def with_record(self, record: Cluster | Queue | Switch, offset: int) -> "Configuration":
@@ -27,8 +28,10 @@ class Configuration:
             case Cluster():
                 return replace(self, cluster=record, offset=offset + 1)
             case Queue(deleted=True):
-                left = {name: queue for name, queue in self.queues.items() if name != record.name}
-                return replace(self, queues=left, offset=offset + 1)
+                # Jobs may be armed for it, so that where its records went has to stay known.
+                had = self.queues.get(record.name)
+                gone = record if had is None else replace(had, deleted=True)
+                return replace(self, queues={**self.queues, record.name: gone}, offset=offset + 1)
             case Queue():
                 return replace(self, queues={**self.queues, record.name: record}, offset=offset + 1)
             case Switch():

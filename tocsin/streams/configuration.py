@@ -100,7 +100,8 @@ class ConfigurationReader:
         elif isinstance(value, Queue):
             self._early.pop(value.name, None)
             if current is None or not self._usable(value):
-                self._early[value.name] = (value, offset)
+                if current is None or not value.deleted:
+                    self._early[value.name] = (value, offset)
                 return
         if current is not None:
             after = current.with_record(value, offset)
@@ -112,7 +113,8 @@ class ConfigurationReader:
 
     def _usable(self, queue: Queue) -> bool:
         """Nothing is ever produced to a topic that was not seen to exist."""
-        if queue.deleted:
+        assert self._current is not None
+        if queue.deleted and queue.name in self._current.queues:
             return True
         names = self._names
         try:

@@ -83,14 +83,23 @@ def test_everything_up_to_the_end_is_applied_before_the_first_answer(log: Memory
     assert 4 == found.offset
 
 
-def test_the_newest_of_each_counts_and_a_deleted_queue_is_gone(log: MemoryLog) -> None:
+def test_the_newest_of_each_counts_and_of_a_deleted_queue_it_stays_known_where_its_records_are(
+    log: MemoryLog,
+) -> None:
     create(log, "mail")
     create(log, "bulk")
     newer = Cluster(partitions=2, schema_level=1, tzdata="2026b", horizon_ms=60_000)
-    put(log, CLUSTER, queue("mail"), queue("bulk"), newer, queue("mail", deleted=True))
+    put(log, CLUSTER, queue("mail"), queue("bulk"), newer, queue("mail", 0, deleted=True))
     found = read(log)
     assert newer == found.cluster
-    assert ["bulk"] == list(found.queues)
+    assert {"mail": queue("mail", deleted=True), "bulk": queue("bulk")} == found.queues
+    put(log, queue("mail"))
+    assert {"mail": queue("mail"), "bulk": queue("bulk")} == read(log).queues
+
+
+def test_a_deleted_queue_without_topics_is_forgotten(log: MemoryLog) -> None:
+    put(log, CLUSTER, queue("mail"), queue("mail", deleted=True))
+    assert {} == read(log).queues
 
 
 def test_queues_that_compaction_left_before_the_cluster_record_are_kept(
