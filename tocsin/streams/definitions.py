@@ -23,6 +23,7 @@ from tocsin.streams.work import Work
 
 IF_OFFSET: Final = "if-offset"
 """Header of a deletion or tombstone that the processor wrote itself: the definition that it means."""
+OFFSET_DIGITS_MAX: Final = 19
 
 
 def fold_definition(work: Work, record: Record, definition: JobDefinition) -> None:
@@ -71,7 +72,7 @@ def _errors(key: JobKey, job: Job) -> tuple[str, ...]:
 def _why_broken(work: Work, job: Job) -> str:
     """Why a well-formed definition cannot run here and now; "" if it can."""
     queue = work.config.queues.get(job.queue)
-    if queue is None:
+    if queue is None or queue.deleted:
         return "unknown_queue"
     kind = "http" if job.http is not None else "function"
     return "" if queue.kind == kind else "queue_kind"
@@ -301,9 +302,10 @@ def fold_tombstone(work: Work, record: Record) -> None:
 
 
 def if_offset(record: Record) -> int | None:
+    """None: there is none, or what only somebody else can have written."""
     for name, value in record.headers:
         if name == IF_OFFSET:
-            return int(value)
+            return int(value) if value.isdigit() and len(value) <= OFFSET_DIGITS_MAX else None
     return None
 
 
