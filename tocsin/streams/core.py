@@ -29,6 +29,7 @@ from tocsin.schemas.records import (
 )
 from tocsin.schemas.rows import JobRow, RunRow
 from tocsin.schemas.topics import TopicNames
+from tocsin.streams.bounds import beyond_bounds
 from tocsin.streams.commands import fold_command, forget_trigger, release_parked, unpark
 from tocsin.streams.config import Configuration
 from tocsin.streams.contested import after_run_ended, decide_again, end_pause, pause_after_failures
@@ -209,6 +210,10 @@ class PartitionCore:
         key = _key_of(value)
         if record.key != key:
             self._quarantine(work, record, f"its key {record.key!r} is not the job's, {key!r}")
+            return None
+        beyond = beyond_bounds(value, key, len(record.value or b""))
+        if beyond:
+            self._quarantine(work, record, beyond)
             return None
         if partition_for(key, work.config.cluster.partitions) != self.partition:
             self._quarantine(

@@ -4,7 +4,7 @@ Rows are copied on first use and put back by flush(), once per record or timer h
 work on one job in between share one copy of its rows. Effects are collected in order. Nothing here does I/O.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tocsin.log.partitioner import partition_for
 from tocsin.schemas import codec
@@ -30,6 +30,10 @@ from tocsin.streams.store import View
 
 URGENT_WITHIN_MS = 1_000
 """A due record for an instant closer than this goes through the lane that is read first, and is committed soon."""
+QUARANTINED_KEY_BYTES_MAX = 64 * 1024
+QUARANTINED_VALUE_BYTES_MAX = 512 * 1024
+QUARANTINED_REASON_MAX = 2_000
+"""A record as large as the log takes would not fit into one that says why it was refused; its own topic still has it."""
 
 
 @dataclass(slots=True)
@@ -232,7 +236,15 @@ class Work:
         self.effects.emit(self.names.jobs, self.partition, key.encode(), value, headers)
 
     def emit_quarantined(self, record: Quarantined) -> None:
-        self.effects.emit(self.names.quarantine, self.partition, record.key, codec.encode(record))
+        """Write what cannot be used with where it stands and why; of what is large, the beginning."""
+        key, value = record.key, record.value
+        kept = replace(
+            record,
+            key=None if key is None else key[:QUARANTINED_KEY_BYTES_MAX],
+            value=None if value is None else value[:QUARANTINED_VALUE_BYTES_MAX],
+            reason=record.reason[:QUARANTINED_REASON_MAX],
+        )
+        self.effects.emit(self.names.quarantine, self.partition, kept.key, codec.encode(kept))
         self.effects.counts.quarantined += 1
 
 
