@@ -1,0 +1,439 @@
+"""One streams process on a log: what it refuses, how it waits, and how it starts, stops and is taken over from."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.streams.driver import KEY, NAMES, T0, job
+from tests.unit.streams.process import Process, Sleeper, process_in
+from tocsin.log.partitioner import partition_for
+from tocsin.log.port import (
+    RECORD_BYTES_MAX,
+    CommitReceipt,
+    EventLog,
+    LogFull,
+    LogUnavailable,
+    TopicPartition,
+    TransactionAborted,
+    TransactionalProducer,
+)
+from tocsin.schemas import codec
+from tocsin.schemas.job import HttpTarget, Job, Overlap, Schedule
+from tocsin.schemas.limits import BODY_BYTES_MAX
+from tocsin.schemas.records import (
+    Backfill,
+    CancelRun,
+    DueRun,
+    JobDefinition,
+    JobEvent,
+    Journal,
+    Pause,
+    Quarantined,
+    Queue,
+    Redrive,
+    Resume,
+    RunReport,
+    SkipNext,
+    Trigger,
+)
+from tocsin.streams.core import TIMERS_PER_PASS_MAX
+from tocsin.streams.store import StoreEnvironment
+from tocsin.streams.topology import IDLE_S
+
+HOURLY = Schedule(every_ms=3_600_000)
+UNKNOWN_SCHEMA = b"\xc3\x01" + b"whatever" + b"\0" * 20
+
+
+@pytest.fixture
+def process(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
+    with process_in(tmp_path, environment) as made:
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def pair(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
+    """A process with two partitions."""
+    with process_in(tmp_path, environment, partitions=2) as made:
+        made.start()
+        yield made
+
+
+def define(process: Process, what: Job) -> None:
+    process.define(what)
+    process.run(500)
+
+
+def trigger(name: str, key: str = "a", **fields: Any) -> Trigger:
+    return Trigger(namespace="default", id=key, trigger_id=name, **fields)
+
+
+def dispatched(process: Process) -> list[str]:
+    return [due.run_id for due in process.dues()]
+
+
+# --- quarantine (K37): what cannot be used is put aside, and the next record is applied
+
+REPORT = RunReport(
+    kind="succeeded", run_id="default/a!t.x", namespace="default", job_id="a", seq=1, dispatch=1, attempt=1
+)
+PAUSE = Pause(namespace="default", id="a")
+DEFINITION = JobDefinition(namespace="default", id="a", job=job(HOURLY))
+RIGHT: dict[str, Any] = {NAMES.outcomes: REPORT, NAMES.commands: PAUSE, NAMES.jobs: DEFINITION}
+"""A record for each of the topics, which is well in its place there."""
+
+
+def still_works(process: Process) -> None:
+    """Records that come after are applied, on each of the topics."""
+    before = len(process.dues())
+    define(process, job(HOURLY, description=f"after {before}"))
+    process.command(trigger(f"next-{before}"))
+    process.run(500)
+    due = process.dues()[-1]
+    assert f"default/a!t.next-{before}" == due.run_id
+    process.report(due, "succeeded")
+    process.run(500)
+    assert [] == process.row().open
+
+
+def the_quarantined(process: Process) -> Quarantined:
+    (found,) = process.quarantined()
+    return found
+
+
+WRONG_BYTES = {
+    "no record": b"\xff\xff",
+    "nothing": b"",
+    "a schema that is not known": UNKNOWN_SCHEMA,
+    "cut off": codec.encode(PAUSE)[:-1],
+    "more than a record": codec.encode(PAUSE) + b"\0",
+}
+
+
+@pytest.mark.parametrize("topic", RIGHT)
+@pytest.mark.parametrize("what", WRONG_BYTES)
+def test_bytes_that_are_no_record_are_put_aside_with_where_and_why(
+    process: Process, topic: str, what: str
+) -> None:
+    offset = process.append(topic, KEY.encode(), WRONG_BYTES[what])
+    at_ms = process.clock.now_ms()
+    still_works(process)
+    found = the_quarantined(process)
+    assert (topic, 0, offset, at_ms) == (found.topic, found.partition, found.offset, found.timestamp_ms)
+    assert (KEY.encode(), WRONG_BYTES[what]) == (found.key, found.value)
+    assert found.reason
+
+
+@pytest.mark.parametrize("topic", RIGHT)
+@pytest.mark.parametrize(
+    "value", [REPORT, PAUSE, DEFINITION, Journal(tick=1, now_ms=1, transactional_id="x")]
+)
+def test_a_record_of_another_kind_is_put_aside(process: Process, topic: str, value: Any) -> None:
+    if type(value) is type(RIGHT[topic]):
+        return
+    process.append(topic, KEY.encode(), codec.encode(value))
+    still_works(process)
+    reason = the_quarantined(process).reason
+    assert type(value).__name__ in reason
+    assert topic in reason
+
+
+@pytest.mark.parametrize("topic", RIGHT)
+@pytest.mark.parametrize("key", [b"default/b", b"\xff\xfe", b"default/A", b"a"])
+def test_a_record_under_another_key_than_its_own_is_put_aside(
+    process: Process, topic: str, key: bytes
+) -> None:
+    process.append(topic, key, codec.encode(RIGHT[topic]))
+    still_works(process)
+    assert "its key" in the_quarantined(process).reason
+
+
+@pytest.mark.parametrize("topic", [NAMES.outcomes, NAMES.commands])
+def test_a_record_without_a_key_is_put_aside(process: Process, topic: str) -> None:
+    process.append(topic, None, codec.encode(RIGHT[topic]))
+    still_works(process)
+    assert "its key None" in the_quarantined(process).reason
+
+
+@pytest.mark.parametrize("topic", RIGHT)
+def test_a_record_on_a_partition_that_its_key_does_not_belong_to_is_put_aside(
+    pair: Process, topic: str
+) -> None:
+    """A job whose records came by two partitioners would be resurrected on the other partition."""
+    other = 1 - partition_for(KEY.encode(), 2)
+    pair.append(topic, KEY.encode(), codec.encode(RIGHT[topic]), partition=other)
+    still_works(pair)
+    found = the_quarantined(pair)
+    assert (topic, other) == (found.topic, found.partition)
+    assert "partition" in found.reason
+    assert "murmur2" in found.reason
+
+
+@pytest.mark.parametrize("topic", [NAMES.outcomes, NAMES.commands])
+def test_a_tombstone_where_there_are_none_is_put_aside(process: Process, topic: str) -> None:
+    process.append(topic, KEY.encode(), None)
+    still_works(process)
+    assert the_quarantined(process).value is None
+
+
+@pytest.mark.parametrize("topic", RIGHT)
+def test_what_is_as_large_as_the_log_takes_is_put_aside_with_its_beginning(
+    process: Process, topic: str
+) -> None:
+    """With where it stands and why it would be larger than the log takes."""
+    value = b"\xff" * (RECORD_BYTES_MAX - 100)
+    process.append(topic, KEY.encode(), value)
+    still_works(process)
+    found = the_quarantined(process)
+    assert found.value is not None
+    assert value.startswith(found.value)
+    assert len(found.value) >= 64 * 1024
+
+
+@pytest.mark.parametrize("topic", RIGHT)
+def test_a_key_as_large_as_the_log_takes_is_put_aside(process: Process, topic: str) -> None:
+    process.append(topic, b"k" * (RECORD_BYTES_MAX - 1_000), codec.encode(RIGHT[topic]))
+    still_works(process)
+    assert len(the_quarantined(process).reason) < 4_000
+
+
+@pytest.mark.parametrize(
+    "command, why",
+    [
+        (trigger("x", body=b"x" * (BODY_BYTES_MAX + 20_000)), "at most"),
+        (trigger("x", reason="x" * 500_000), "at most"),
+        (trigger("no id!"), "trigger_id"),
+        (trigger("x" * 129), "trigger_id"),
+        (trigger("x", nominal_ms=-1), "nominal_ms -1"),
+        (Pause(namespace="default", id="a", until_ms=1 << 62), "until_ms"),
+        (Redrive(namespace="default", id="a", run_id="default/a!t.x", seq=-1), "seq -1"),
+        (SkipNext(namespace="default", id="a", count=-1), "count -1"),
+    ],
+)
+def test_a_command_that_no_client_of_ours_writes_is_put_aside(
+    process: Process, command: Trigger | Pause | Redrive | SkipNext, why: str
+) -> None:
+    define(process, job(HOURLY))
+    process.command(command)
+    still_works(process)
+    assert why in the_quarantined(process).reason
+
+
+def test_names_that_are_none_are_put_aside_and_not_found_in_the_way_after_a_restart(process: Process) -> None:
+    """Keys of the store begin with the job's, and are taken apart when the process starts."""
+    parked = trigger("x", key="a\0b", after_jobs_offset=1_000)
+    process.append(NAMES.commands, b"default/a\0b", codec.encode(parked))
+    process.run(500)
+    assert "no namespace/id" in the_quarantined(process).reason
+    process.crash()
+    process.start()
+    still_works(process)
+
+
+def test_a_body_of_the_largest_size_goes_all_the_way_to_the_dead_letters(process: Process) -> None:
+    body = b"x" * BODY_BYTES_MAX
+    define(
+        process,
+        job(
+            HOURLY,
+            http=HttpTarget(url="http://127.0.0.1:1/", body=b"y" * (BODY_BYTES_MAX - 1), body_kind="text"),
+        ),
+    )
+    process.command(trigger("large", body=body))
+    process.run(500)
+    (due,) = process.dues()
+    assert due.http is not None
+    assert body == due.http.body
+    process.report(due, "failed", retryable=False, error="e" * 1_000, response="r" * 4_096)
+    process.run(500)
+    (letter,) = process.answers.dead_letters(namespace="", cursor="", limit=10).items
+    assert body == letter.body
+
+
+def test_what_was_put_aside_is_put_aside_once_whatever_becomes_of_the_commit(process: Process) -> None:
+    for fault in ("aborted", "fenced", "unknown_committed", "unknown_aborted"):
+        process.append(NAMES.commands, KEY.encode(), fault.encode())
+        process.log.faults.fail_next_commit(fault)
+        process.run(2_000)
+    assert [b"aborted", b"fenced", b"unknown_committed", b"unknown_aborted"] == [
+        each.value for each in process.quarantined()
+    ]
+
+
+# --- tombstones that are not ours
+
+
+def test_a_foreign_tombstone_is_put_aside_and_the_definition_written_again(process: Process) -> None:
+    """Else compaction would take the definition that is in force."""
+    define(process, job(HOURLY))
+    end = len(process.log.records(NAMES.jobs, 0))
+    process.append(NAMES.jobs, KEY.encode(), None)
+    process.run(2_000)
+    assert "deleted=true" in the_quarantined(process).reason
+    (again,) = [
+        each.record for each in process.log.records(NAMES.jobs, 0)[end + 1 :] if each.state == "committed"
+    ]
+    definition = codec.decode(again.value or b"")
+    assert isinstance(definition, JobDefinition)
+    assert (b"default/a", job(HOURLY)) == (again.key, definition.job)
+    assert 1 == process.row().revision
+    still_works(process)
+
+
+def test_a_foreign_tombstone_of_a_job_that_does_not_exist_changes_nothing(process: Process) -> None:
+    process.append(NAMES.jobs, b"default/nobody", None)
+    process.append(NAMES.jobs, b"\xff\0", None)
+    process.run(2_000)
+    assert 2 == len(process.quarantined())
+    assert 2 == len(process.log.records(NAMES.jobs, 0))
+    still_works(process)
+
+
+@pytest.mark.parametrize("header", [b"", b"x", b"-1", b"1.5", b"\xff", b"9" * 5_000])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_an_if_offset_that_is_no_offset_stops_nothing(process: Process, header: bytes, deleted: bool) -> None:
+    define(process, job(HOURLY))
+    value = codec.encode(JobDefinition(namespace="default", id="a", deleted=True)) if deleted else None
+    process.append(NAMES.jobs, KEY.encode(), value, headers=(("if-offset", header),))
+    process.run(2_000)
+    still_works(process)
+
+
+# --- whatever is written, nothing stops the partition
+
+NUMBERS = st.one_of(
+    st.sampled_from([-(1 << 63), -1, 0, 1, 2, (1 << 63) - 1, 253_402_300_799_999]),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.integers(T0 - 100_000, T0 + 100_000),
+)
+IDS = st.one_of(st.sampled_from(["a", "a", "a", "b", "", "x\0y", "\0", "é", "/"]), st.text(max_size=4))
+NAMESPACES = st.one_of(st.just("default"), IDS)
+RUN_IDS = st.one_of(IDS, st.sampled_from(["default/a!t.t", "default/a@20260101T000010.000Z"]))
+OFFSETS = st.one_of(st.just(-1), NUMBERS)
+WHOSE = {"namespace": NAMESPACES, "id": IDS}
+COMMANDS = st.one_of(
+    st.builds(
+        Trigger,
+        **WHOSE,
+        trigger_id=st.one_of(st.just("t"), IDS),
+        nominal_ms=NUMBERS,
+        after_jobs_offset=OFFSETS,
+        body=st.one_of(st.none(), st.binary(max_size=5)),
+    ),
+    st.builds(CancelRun, **WHOSE, run_id=RUN_IDS, after_jobs_offset=OFFSETS),
+    st.builds(Pause, **WHOSE, until_ms=NUMBERS, after_jobs_offset=OFFSETS),
+    st.builds(Resume, **WHOSE, after_jobs_offset=OFFSETS),
+    st.builds(SkipNext, **WHOSE, count=NUMBERS, after_jobs_offset=OFFSETS),
+    st.builds(Backfill, **WHOSE, backfill_id=IDS, from_ms=NUMBERS, to_ms=NUMBERS, parallelism=NUMBERS),
+    st.builds(Redrive, **WHOSE, run_id=RUN_IDS, seq=NUMBERS),
+)
+REPORTS = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(
+            ["started", "heartbeat", "succeeded", "failed", "cancelled", "dropped", "expired"]
+        )
+    },
+    optional={
+        "run_id": RUN_IDS,
+        "seq": NUMBERS,
+        "dispatch": NUMBERS,
+        "attempt": NUMBERS,
+        "epoch": NUMBERS,
+        "started_ms": NUMBERS,
+        "ended_ms": NUMBERS,
+        "lateness_ms": NUMBERS,
+        "retry_after_ms": NUMBERS,
+        "retryable": st.booleans(),
+        "execution": IDS,
+        "error": st.text(max_size=5),
+    },
+)
+"""About a run that is open, but for the fields that are given."""
+DEFINITIONS = st.builds(
+    JobDefinition,
+    **WHOSE,
+    deleted=st.booleans(),
+    job=st.one_of(
+        st.none(),
+        st.builds(
+            Job,
+            **WHOSE,
+            queue=st.sampled_from(["default", "functions", "nowhere"]),
+            http=st.just(HttpTarget(url="http://127.0.0.1:1/")),
+            overlap=st.builds(
+                Overlap, mode=st.sampled_from(["skip", "allow", "buffer_all", "replace"]), limit=NUMBERS
+            ),
+            schedule=st.builds(
+                Schedule, every_ms=NUMBERS, anchor_ms=NUMBERS, max_runs=NUMBERS, spread_ms=NUMBERS
+            ),
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    base = tmp_path_factory.mktemp("hostile")
+    numbers = iter(range(1_000_000))
+    return lambda: base / str(next(numbers))
+
+
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(records=st.lists(st.one_of(COMMANDS, REPORTS, DEFINITIONS), max_size=12))
+def test_no_record_stops_the_partition_now_or_after_a_restart(
+    places: Callable[[], Path], environment: StoreEnvironment, records: list[Any]
+) -> None:
+    with process_in(places(), environment) as process:
+        process.start()
+        define(process, job(Schedule(every_ms=10_000)))
+        process.command(trigger("t"))
+        process.run(200)
+        for record in records:
+            _write(process, record)
+            process.run(100, every_ms=50)
+        process.crash()
+        process.start()
+        process.clock.advance(60_000)
+        process.run(300)
+        define(process, job(HOURLY, id="c"))
+        process.command(trigger("last", key="c"))
+        process.run(300)
+        assert "default/c!t.last" in dispatched(process)
+
+
+def _write(process: Process, record: Any) -> None:
+    if isinstance(record, dict):
+        (due, *_) = process.dues()
+        process.report(due, record["kind"]) if len(record) == 1 else _report(process, due, record)
+        return
+    try:
+        value = codec.encode(record)
+    except codec.CodecError:
+        return  # no writer could have written it
+    topic = NAMES.jobs if isinstance(record, JobDefinition) else NAMES.commands
+    process.append(topic, f"{record.namespace}/{record.id}".encode(), value)
+
+
+def _report(process: Process, due: DueRun, given: dict[str, Any]) -> None:
+    fields = {"run_id": due.run_id, "seq": due.seq, "dispatch": due.dispatch, "attempt": due.attempt, **given}
+    record = RunReport(namespace=due.namespace, job_id=due.job_id, **fields)
+    process.append(NAMES.outcomes, f"{due.namespace}/{due.job_id}".encode(), codec.encode(record))
+
+
+def test_a_queue_that_is_deleted_while_a_job_is_armed_for_it_stops_nothing(process: Process) -> None:
+    define(process, job(Schedule(every_ms=20_000, anchor_ms=T0)))
+    gone = Queue(name="default", kind="http", partitions=1, deleted=True)
+    process.append(NAMES.config, b"queue/default", codec.encode(gone), partition=0)
+    process.run(60_000, every_ms=100)
+    (due,) = process.dues()  # its records are where they were, and workers may come back
+    process.report(due, "succeeded")
+    back = Queue(name="default", kind="http", partitions=1)
+    process.append(NAMES.config, b"queue/default", codec.encode(back), partition=0)
+    process.run(1_000)
+    still_works(process)
