@@ -37,9 +37,9 @@ def until(ask: Callable[[], T], what: str, within_s: float = WITHIN_S) -> T:
 class Receiver:
     """`tocsin sink --json` as a process; what it printed, as it comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tocsin.cli", "sink", "--port", "0", "--json"],
+            [sys.executable, "-m", "tocsin.cli", "sink", "--port", "0", "--json", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -146,6 +146,14 @@ class Node:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     made = Receiver()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def slow_receiver() -> Iterator[Receiver]:
+    """Prints a request when it comes, and answers it three seconds later."""
+    made = Receiver("--delay", "3s")
     yield made
     made.stop()
 

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -19,11 +20,12 @@ from tocsin.api.appender import Appender
 from tocsin.api.services import ApiServices, ConfigSnapshot, WorkerSnapshot
 from tocsin.clock import SystemClock
 from tocsin.log.embedded import EmbeddedLog
+from tocsin.log.port import LogError
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.answers import Answers
 from tocsin.streams.bootstrap import bootstrap
 from tocsin.streams.clocks import ClockMode
-from tocsin.streams.store import StoreEnvironment
+from tocsin.streams.store import StoreEnvironment, StoreError
 from tocsin.streams.topology import StreamsConfig, Topology
 from tocsin.worker.config import WorkerConfig
 from tocsin.worker.egress import EgressPolicy
@@ -52,6 +54,15 @@ class NodeConfig:
     api_key: str = ""
     drain_s: float = 30.0
     names: TopicNames = field(default_factory=TopicNames)
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the node: uvicorn raises them again once it has served, which would end the process before
+    the workers have drained."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 class AllInOne:
@@ -94,7 +105,7 @@ class AllInOne:
 
     def serve(self, listening: socket.socket) -> str:
         """Serve the API on the socket until SIGINT or SIGTERM. Returns why the node failed, "" if it did not."""
-        server = uvicorn.Server(
+        server = _Server(
             uvicorn.Config(
                 create_app(self._services()),
                 log_config=None,
@@ -104,13 +115,19 @@ class AllInOne:
             )
         )
         self._server = server
-        if not self._failure:
+        if not self._stopping.is_set():
             asyncio.run(server.serve(sockets=[listening]))
         return self._failure
 
+    def ask_to_stop(self) -> None:
+        """serve() returns soon. For signal handlers, and for threads that failed."""
+        self._stopping.set()
+        if self._server is not None:
+            self._server.should_exit = True
+
     def stop(self) -> None:
         """Drain the workers, commit, close the log."""
-        self._stopping.set()
+        self.ask_to_stop()
         in_flight = sum(metrics.in_flight for metrics in self._metrics().values())
         if in_flight:
             self._tell(f"stopping: waiting up to {self._config.drain_s:.0f} s for {in_flight} runs in flight")
@@ -136,12 +153,13 @@ class AllInOne:
         def guarded() -> None:
             try:
                 body()
+            except (LogError, StoreError) as error:  # these say what to do; where they came from helps nobody
+                self._failure = self._failure or f"{name} stopped: {error}"
+                self.ask_to_stop()
             except Exception as error:
                 logging.getLogger(__name__).exception("%s failed", name)
                 self._failure = self._failure or f"{name} stopped: {type(error).__name__}: {error}"
-                self._stopping.set()
-                if self._server is not None:
-                    self._server.should_exit = True
+                self.ask_to_stop()
 
         thread = threading.Thread(target=guarded, name=name)
         thread.start()

@@ -4,10 +4,12 @@ import importlib
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Final
 
 import typer
 
@@ -16,6 +18,8 @@ from tocsin.cli.failures import EXIT_INPUT, Failure
 from tocsin.log.port import LogError
 from tocsin.streams.configuration import NewerSchemaLevel
 from tocsin.streams.store import StoreError
+
+EXIT_INTERRUPTED: Final = 130
 
 
 def up(
@@ -41,6 +45,8 @@ def up(
 ) -> None:
     """Run the all-in-one node: everything in one process, durable in one directory."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if not str(data).strip():
+        raise Failure("--data names a directory, for example --data ./data", exit_code=EXIT_INPUT)
     if clock not in ("guarded", "wall"):
         raise Failure(f"--clock is guarded or wall, not {clock!r}", exit_code=EXIT_INPUT)
     api_key = os.environ.get("TOCSIN_API_KEY", "")
@@ -58,6 +64,7 @@ def up(
         ),
         tell=_tell,
     )
+    signals = _Signals(node)
     try:
         try:
             node.start()
@@ -73,6 +80,28 @@ def up(
         node.stop()
     if failed:
         raise Failure(failed)
+    if signals.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+class _Signals:
+    """The first SIGINT or SIGTERM drains the node; the second ends the process at once, as kill -9 would."""
+
+    def __init__(self, node: AllInOne) -> None:
+        self._node = node
+        self._asked = False
+        self.interrupted = False
+        """Whether it was SIGINT: the exit code says so."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._asked:
+            _tell("stopped at once: what was in flight is executed again at the next start")
+            os._exit(128 + number)
+        self._asked = True
+        self.interrupted = number == signal.SIGINT
+        self._node.ask_to_stop()
 
 
 def _tell(line: str) -> None:
