@@ -139,8 +139,8 @@ class Answers:
         return tuple(self._health_of(each, now_ms) for each in list(self._topology.partitions.values()))
 
     def _health_of(self, each: OwnedPartition, now_ms: int) -> PartitionHealth:
-        core, progress = each.core, each.progress
-        if core is None:
+        journal, progress = each.committed_journal, each.progress
+        if not each.ready or journal is None:
             return PartitionHealth(
                 partition=each.number,
                 ready=False,
@@ -159,8 +159,8 @@ class Answers:
         return PartitionHealth(
             partition=each.number,
             ready=True,
-            watermark_ms=core.journal.watermark_ms,
-            tick_ms=core.journal.now_ms,
+            watermark_ms=journal.watermark_ms,
+            tick_ms=journal.now_ms,
             jobs=counts["state"],
             open_runs=counts["runs"],
             dead_letters=counts["dead"],

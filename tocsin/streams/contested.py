@@ -157,6 +157,8 @@ def decide_again(work: Work, key: JobKey, row: JobRow, run: RunRow, *, in_turn: 
         _skip_run(work, key, row, run, what.removeprefix("skip:"))
         return
     run.revision = definition.revision
+    if run.seq < row.seq:
+        work.renumber_run(key, row, run)  # later due records may have said that all below them are settled
     if what == "run":
         dispatch(work, row, run, definition, due_ms=run.due_ms, retry=False)
     else:

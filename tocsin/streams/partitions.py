@@ -82,6 +82,10 @@ class OwnedPartition:
     view: View | None = field(init=False, default=None)
     progress: Progress | None = field(init=False, default=None)
     reports_through_ms: int = 0
+    rebuilds: int = 0
+    """How often the store was found damaged, and rebuilt."""
+    committed_journal: Journal | None = field(init=False, default=None)
+    """The newest row that the log has: what health shows."""
     _committed: Position | None = field(init=False, default=None)
     _capture: tuple[int, int] | None = field(init=False, default=None)
     """(instant, end of outcomes captured then): reports are read through the instant once that end is reached."""
@@ -156,6 +160,7 @@ class OwnedPartition:
         for key, name, row in reader.all_pending("parked"):
             core.parked[(key, int(name))] = row.after_jobs_offset
         self.core = core
+        self.committed_journal = journal
         self.reports_through_ms = journal.reports_through_ms
         self._capture = None
 
@@ -215,6 +220,7 @@ class OwnedPartition:
         )
         self.view.commit(position)
         self._committed = position
+        self.committed_journal = self.core.journal
 
     def rollback(self) -> None:
         """Drop all that the log does not have, and go on from what it has."""
@@ -222,9 +228,11 @@ class OwnedPartition:
             self.view.rollback()
             self._make_core()
 
-    def reopen(self) -> None:
-        """Nobody knows what the log has: restore from it."""
+    def reopen(self, *, wipe: bool = False) -> None:
+        """Nobody knows what the log has, or (`wipe`) what the store has: restore from the log."""
         self.close()
+        if wipe:
+            PartitionStore.wipe(self.store.path)
         self._open()
 
     def close(self) -> None:

@@ -82,9 +82,8 @@ def dispatch(
     """
     job = definition.job
     move(run, "dispatch")
-    if (
-        retry or run.attempt == run.attempts_before
-    ):  # a redriven run may have waited before its first new attempt
+    # A redriven run may have waited before its first new attempt.
+    if retry or run.attempt == run.attempts_before:
         run.attempt += 1
     run.dispatch += 1
     run.outstanding = True
@@ -115,7 +114,7 @@ def dispatch(
             namespace=job.namespace,
             job_id=job.id,
             seq=run.seq,
-            floor=row.open[0],
+            floor=_floor(work, row, run),
             dispatch=run.dispatch,
             attempt=run.attempt,
             revision=definition.revision,
@@ -131,6 +130,20 @@ def dispatch(
         ),
     )
     record_run(work, run)
+
+
+def _floor(work: Work, row: JobRow, run: RunRow) -> int:
+    """No due record of the job below this is alive, and none will be (W7).
+
+    Undecided runs do not hold it down: what they had was answered, and they are renumbered before they have another.
+    Else a run that succeeded between the two would not be below it, and could start again beside the next one.
+    """
+    for seq in row.open:
+        other = work.run(JobKey(run.job_key), seq)
+        assert other is not None, f"{run.job_key}: run {seq} is listed as open and not stored"
+        if other.outstanding or other.status != "undecided":
+            return seq
+    return run.seq
 
 
 def _add_attempt(run: RunRow, attempt: Attempt) -> None:

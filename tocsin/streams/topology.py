@@ -6,6 +6,7 @@
 One thread owns the loop, its consumers and its one producer. run_once() is the core loop; it fits on one screen.
 """
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -36,9 +37,11 @@ from tocsin.streams.families import JOURNAL_KEY
 from tocsin.streams.inputs import Consumers
 from tocsin.streams.partitions import OwnedPartition, Ownership, newest_journal
 from tocsin.streams.rules import StreamRules
-from tocsin.streams.store import StoreEnvironment
+from tocsin.streams.store import StoreCorrupt, StoreEnvironment
 from tocsin.streams.timers import AHEAD, EXACT
 from tocsin.streams.waiters import Waiters
+
+logger = logging.getLogger(__name__)
 
 COMMIT_URGENT_S: Final = 0.025
 """When something is due within a second, or somebody waits. A commit costs a few ms; fire visibility lags by this."""
@@ -50,6 +53,10 @@ EFFECT_BYTES_MAX: Final = 8 << 20
 IDLE_S: Final = 0.25
 RESTORE_STEP: Final = 5_000
 UNAVAILABLE_PAUSE_S: Final = 0.5
+UNAVAILABLE_PAUSE_MAX_S: Final = 5.0
+"""After a commit that the log did not take; doubled each time. What is due meanwhile is decided once it takes one."""
+REBUILDS_MAX: Final = 3
+"""A store that is damaged more often than this, in one process, says that the disk is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +124,8 @@ class Topology:
         self._dirty_since_s: float | None = None
         self._urgent = False
         self._waiters = Waiters()
+        self._retry_at_s = clock.monotonic_s()
+        self._pause_s = UNAVAILABLE_PAUSE_S
         self._stopping = Event()
         self._closed = False
         self.reading = Reading(now_ms=clock.now_ms())
@@ -135,7 +144,9 @@ class Topology:
         try:
             while not self._stopping.is_set():
                 done = self.run_once()
-                if not (done.records or done.timers_left or done.restoring):
+                if self._paused_s() > 0:
+                    self._log.wait((), self._paused_s())
+                elif not (done.records or done.timers_left or done.restoring):
                     self._log.wait(self._consumers.all, self.wait_s())
         except Exception as error:
             self.failed = f"the stream processor stopped: {type(error).__name__}: {error}"
@@ -145,6 +156,8 @@ class Topology:
 
     def run_once(self) -> Pass:
         """THE CORE LOOP: poll, apply, advance, commit."""
+        if self._paused_s() > 0:
+            return Pass()
         reading = self.reading = self._guard.read()
         configuration = self._configuration.poll(self._clock.monotonic_s())
         for each in self._ready():
@@ -155,7 +168,10 @@ class Topology:
             inputs = batch.records.get(each.number, {})
             records += sum(map(len, inputs.values()))
             positions = self._consumers.positions(each.number)
-            timers_left |= each.tick(inputs, positions, reading, configuration)
+            try:
+                timers_left |= each.tick(inputs, positions, reading, configuration)
+            except StoreCorrupt as error:
+                self._rebuild(each, error)
         restoring = self._restore_some()
         committed = self._commit_is_due() and self._commit()
         return Pass(records=records, timers_left=timers_left, committed=committed, restoring=restoring)
@@ -235,7 +251,11 @@ class Topology:
             return False
         for each in dirty:
             assert each.core is not None
-            each.committed(receipt, journals[each.number])
+            try:
+                each.committed(receipt, journals[each.number])
+            except StoreCorrupt as error:
+                self._rebuild(each, error)
+                continue
             self.on_runs(each.core.effects.run_events)
             each.core.effects.reset()
             self._waiters.applied(self.config.names.jobs, each.number, each.core.journal.jobs_offset)
@@ -243,6 +263,7 @@ class Topology:
         self._dirty_since_s = None
         self._urgent = False
         self.log_trouble = ""
+        self._pause_s = UNAVAILABLE_PAUSE_S
         return True
 
     def _append(
@@ -292,7 +313,12 @@ class Topology:
             self._rewind()
         self.log_trouble = str(error.__cause__ or error)
         if isinstance(error, LogUnavailable) or isinstance(error.__cause__, LogUnavailable):
-            self._log.wait((), UNAVAILABLE_PAUSE_S)
+            self._retry_at_s = self._clock.monotonic_s() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, UNAVAILABLE_PAUSE_MAX_S)
+
+    def _paused_s(self) -> float:
+        """How long the loop still leaves the log alone, after it did not take a commit."""
+        return self._retry_at_s - self._clock.monotonic_s()
 
     def _rewind(self) -> None:
         """The transaction is definitely void: drop its work, and read the inputs again."""
@@ -361,6 +387,15 @@ class Topology:
                 assert each.core is not None
                 self._consumers.start(each.number, each.core.journal)
                 each.core.claim()
+
+    def _rebuild(self, each: OwnedPartition, error: StoreCorrupt) -> None:
+        """A damaged store is no loss: everything in it is on the log. What was not committed is read again."""
+        each.rebuilds += 1
+        if each.rebuilds > REBUILDS_MAX:
+            raise error
+        logger.warning("partition %d is rebuilt from the log: %s", each.number, error)
+        self._consumers.hold(each.number)
+        each.reopen(wipe=True)
 
     def _revoked(self, partitions: list[int]) -> None:
         """Commit, write `released`, close the stores: the next owner need not fence us.

@@ -129,6 +129,12 @@ class Work:
         row.open.append(run.seq)
         self._runs[(key, run.seq)] = run
 
+    def renumber_run(self, key: JobKey, row: JobRow, run: RunRow) -> None:
+        """Give an open run the number of a new one. Reports that name the old number are stale."""
+        self.drop_run(key, row, run)
+        row.seq = run.seq = max(row.seq + 1, self.now_ms)
+        self.add_run(key, row, run)
+
     def drop_run(self, key: JobKey, row: JobRow, run: RunRow) -> None:
         row.open.remove(run.seq)
         self._runs[(key, run.seq)] = None
