@@ -58,16 +58,19 @@ def _check_dispatches(evidence: Evidence) -> None:
 
 
 def _check_one_run(run_id: str, events: list[RunEvent]) -> None:
-    """The same occurrence is never two runs: another seq comes only from a redrive."""
+    """The same occurrence is never two runs: another seq comes only from a redrive, or when it is decided again."""
     seq = events[0].seq
+    before = events[0]
     ended = False
     for event in events:
         if event.seq != seq:
-            if event.cause != "redrive":
+            goes_on = not ended and event.seq > seq and event.dispatch >= before.dispatch
+            if event.cause != "redrive" and not goes_on:
                 raise Violation("one run", f"{run_id} was opened as {seq} and again as {event.seq}")
             seq, ended = event.seq, False
         if ended:
             raise Violation("one run", f"{run_id} goes on as {event.status} after its end")
+        before = event
         ended = event.status in ("succeeded", "failed", "cancelled", "superseded", "skipped")
 
 

@@ -195,7 +195,7 @@ class DueRun:
     seq: int
     """Per job, growing; see floor."""
     floor: int
-    """Every run of the job with seq < floor is settled."""
+    """No due record of the job with seq < floor is alive, nor will one be."""
     dispatch: int
     attempt: int
     revision: int
