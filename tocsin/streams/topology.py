@@ -168,10 +168,13 @@ class Topology:
             inputs = batch.records.get(each.number, {})
             records += sum(map(len, inputs.values()))
             positions = self._consumers.positions(each.number)
+            damaged = ""
             try:
                 timers_left |= each.tick(inputs, positions, reading, configuration)
             except StoreCorrupt as error:
-                self._rebuild(each, error)
+                damaged = str(error)
+            if damaged:
+                self._rebuild(each, damaged)
         restoring = self._restore_some()
         committed = self._commit_is_due() and self._commit()
         return Pass(records=records, timers_left=timers_left, committed=committed, restoring=restoring)
@@ -251,10 +254,13 @@ class Topology:
             return False
         for each in dirty:
             assert each.core is not None
+            damaged = ""
             try:
                 each.committed(receipt, journals[each.number])
             except StoreCorrupt as error:
-                self._rebuild(each, error)
+                damaged = str(error)
+            if damaged:
+                self._rebuild(each, damaged)
                 continue
             self.on_runs(each.core.effects.run_events)
             each.core.effects.reset()
@@ -388,12 +394,17 @@ class Topology:
                 self._consumers.start(each.number, each.core.journal)
                 each.core.claim()
 
-    def _rebuild(self, each: OwnedPartition, error: StoreCorrupt) -> None:
-        """A damaged store is no loss: everything in it is on the log. What was not committed is read again."""
+    def _rebuild(self, each: OwnedPartition, damaged: str) -> None:
+        """A damaged store is no loss: everything in it is on the log. What was not committed is read again.
+
+        Not to be called while the error is handled: its traceback holds on to the store, which cannot be wiped then.
+        """
         each.rebuilds += 1
         if each.rebuilds > REBUILDS_MAX:
-            raise error
-        logger.warning("partition %d is rebuilt from the log: %s", each.number, error)
+            raise StoreCorrupt(
+                f"{damaged} (rebuilt {REBUILDS_MAX} times by now: the disk is not to be trusted)"
+            )
+        logger.warning("partition %d is rebuilt from the log: %s", each.number, damaged)
         self._consumers.hold(each.number)
         each.reopen(wipe=True)
 
