@@ -18,7 +18,7 @@ from tocsin.api.context import Api, Context
 from tocsin.api.definitions import check
 from tocsin.api.jobs import rejection
 from tocsin.api.openapi import NDJSON, operation
-from tocsin.api.problems import ApiProblem, errors_of, log_problem
+from tocsin.api.problems import ApiProblem, encodable, errors_of, log_problem
 from tocsin.api.requests import Wait, actor_of, parse_json, read_body
 from tocsin.api.writes import foreseen_outcome, highest_offsets, outcome_of
 from tocsin.log.partitioner import partition_for
@@ -211,6 +211,9 @@ def _foresee(api: Context, lines: Sequence[_Line]) -> None:
 
 def _answer(lines: Sequence[_Line], *, status: int = 200) -> Response:
     text = "".join(
-        [f"{json.dumps({'key': line.key, 'result': line.result, 'errors': line.errors})}\n" for line in lines]
+        [
+            f"{json.dumps({'key': line.key, 'result': line.result, 'errors': line.errors}, ensure_ascii=False)}\n"
+            for line in lines
+        ]
     )
-    return NdjsonResponse(text, status_code=status)
+    return NdjsonResponse(encodable(text), status_code=status)

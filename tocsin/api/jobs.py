@@ -1,7 +1,6 @@
 """Jobs: define, read, list, delete, and the commands to one job."""
 
 import base64
-import binascii
 import json
 import re
 from typing import Annotated, Any, Final, Literal
@@ -13,8 +12,9 @@ from tocsin.api import views
 from tocsin.api.context import Api, Context
 from tocsin.api.definitions import check
 from tocsin.api.openapi import operation
-from tocsin.api.problems import ApiProblem, errors_of, invalid, invalid_job
+from tocsin.api.problems import ID_SENTENCE, ApiProblem, errors_of, invalid, invalid_job
 from tocsin.api.requests import (
+    HALF_A_CHARACTER,
     ID_OR_NOTHING,
     Cursor,
     JobId,
@@ -32,8 +32,10 @@ from tocsin.schedules.errors import ScheduleError
 from tocsin.schedules.instants import parse_instant
 from tocsin.schemas.job import Job, JobKey, Problem
 from tocsin.schemas.limits import BODY_BYTES_MAX, ID_PATTERN, LABELS_MAX
+from tocsin.schemas.problems import CONTROL_CHARACTER
 from tocsin.schemas.records import Command, JobDefinition, Pause, Resume, SkipNext, Trigger
 from tocsin.schemas.rows import JobRow
+from tocsin.streams.cursors import InvalidCursor
 from tocsin.streams.ids import trigger_run_id
 from tocsin.streams.queries import JobFilter, JobView
 
@@ -192,10 +194,8 @@ def list_jobs(
     )
     try:
         found = api.services.queries.list_jobs(where, cursor=cursor, limit=limit)
-    except ValueError as error:
-        raise invalid(
-            "cursor", "cursor", str(error) or "this is no cursor of a page before", cursor
-        ) from None
+    except InvalidCursor as error:
+        raise invalid("cursor", "cursor", str(error), cursor) from None
     return JSONResponse(views.page(found, views.job_line))
 
 
@@ -236,12 +236,7 @@ async def trigger_job(
     fields = await read_object(request, {"body": (), "body_base64": (str,), "reason": (str,)})
     trigger_id = new_id() if idempotency_key is None else idempotency_key
     if not re.fullmatch(ID_PATTERN, trigger_id):
-        raise invalid(
-            "Idempotency-Key",
-            "id",
-            "use 1 to 128 letters, digits, dots, underscores or hyphens, and begin with a letter or a digit",
-            trigger_id,
-        )
+        raise invalid("Idempotency-Key", "id", ID_SENTENCE, trigger_id)
     await known_job(api, key)
     command = Trigger(
         namespace=namespace,
@@ -273,14 +268,19 @@ def _payload(fields: dict[str, Any]) -> bytes | None:
             raise invalid("body_base64", "one-of", "give body or body_base64, not both")
         try:
             body = base64.b64decode(fields["body_base64"], validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error is one, and so is what letters beyond ASCII raise
             raise invalid("body_base64", "base64", str(error)) from None
     elif "body" not in fields:
         return None
-    elif isinstance(fields["body"], str):
-        body = fields["body"].encode()
     else:
-        body = json.dumps(fields["body"], ensure_ascii=False, separators=(",", ":")).encode()
+        given = fields["body"]
+        text = (
+            given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+        )
+        try:
+            body = text.encode()
+        except UnicodeEncodeError:
+            raise invalid("body", "text", HALF_A_CHARACTER) from None
     if len(body) > BODY_BYTES_MAX:
         raise invalid(
             "body", "body-size", f"the body has {len(body)} bytes; {BODY_BYTES_MAX} (200 KiB) is the limit"
@@ -292,6 +292,10 @@ def reason_of(fields: dict[str, Any]) -> str:
     reason: str = fields.get("reason", "")
     if len(reason) > REASON_MAX:
         raise invalid("reason", "length", f"at most {REASON_MAX} characters")
+    if (wrong := CONTROL_CHARACTER.search(reason)) is not None:
+        raise invalid(
+            "reason", "control-character", f"the character {wrong[0]!r} cannot stand in a reason", reason
+        )
     return reason
 
 

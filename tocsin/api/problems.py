@@ -21,6 +21,10 @@ PROBLEM_JSON: Final = "application/problem+json"
 VALUE_SHOWN_MAX: Final = 200
 """Characters of an offending value that an answer repeats."""
 
+ID_SENTENCE: Final = (
+    "use 1 to 128 letters, digits, dots, underscores or hyphens, and begin with a letter or a digit"
+)
+
 _log = logging.getLogger(__name__)
 
 TITLES: Final[Mapping[str, tuple[int, str]]] = {
@@ -114,11 +118,18 @@ def log_problem(error: LogError) -> ApiProblem:
 
 def problem_response(problem: ApiProblem) -> Response:
     return Response(
-        json.dumps(problem.body(), ensure_ascii=False),
+        encodable(json.dumps(problem.body(), ensure_ascii=False)),
         status_code=problem.status,
         headers=dict(problem.headers),
         media_type=PROBLEM_JSON,
     )
+
+
+def encodable(text: str) -> str:
+    """The text with U+FFFD for each half of a character (a lone surrogate): JSON can spell these, UTF-8 cannot."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def install(app: FastAPI) -> None:
@@ -155,9 +166,7 @@ def _field_error(entry: Mapping[str, Any]) -> dict[str, str]:
     context = entry.get("ctx") or {}
     message = str(entry.get("msg", ""))
     if "pattern" in context:
-        message = (
-            "use 1 to 128 letters, digits, dots, underscores or hyphens, and begin with a letter or a digit"
-        )
+        message = ID_SENTENCE
     return {
         "field": ".".join(location),
         "rule": str(entry.get("type", "invalid")).replace("_", "-"),

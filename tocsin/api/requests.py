@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.api.problems import ApiProblem, invalid, problem_response
+from tocsin.schemas.kinds import is_encodable, shown
 from tocsin.schemas.limits import DOCUMENT_BYTES_MAX, ID_PATTERN
 
 ID: Final = rf"^{ID_PATTERN}$"
@@ -72,6 +73,11 @@ def parse_json(body: bytes) -> Any:
         raise ValueError("the body is not UTF-8") from None
     except RecursionError:
         raise ValueError("the body is nested too deeply") from None
+    except ValueError as error:
+        # Python's own limit of digits, in words about Python; what _no_constant says is about the document.
+        if "digits" not in str(error):
+            raise
+        raise ValueError("a number has thousands of digits; no field takes one") from None
 
 
 async def read_json(request: Request, *, empty: object = None) -> Any:
@@ -103,9 +109,13 @@ async def read_object(request: Request, fields: Mapping[str, tuple[type, ...]]) 
             and (not isinstance(given, types) or (given is True and bool not in types))
         ):
             names = " or ".join(_JSON_NAMES.get(t, t.__name__) for t in types)
-            raise invalid(name, "type", f"{names} is expected", json.dumps(given))
+            raise invalid(name, "type", f"{names} is expected", shown(given))
+        if isinstance(given, str) and name != "body" and not is_encodable(given):
+            raise invalid(name, "text", HALF_A_CHARACTER, given)
     return {name: given for name, given in value.items() if given is not None}
 
+
+HALF_A_CHARACTER: Final = "the text holds half of a character (a lone surrogate)"
 
 _JSON_NAMES: Final = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object"}
 
@@ -147,7 +157,7 @@ class Gate:
                 headers={"WWW-Authenticate": 'Bearer realm="tocsin"'},
             )
         host = headers.get("host", "")
-        if not _is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if not _is_loopback(_name_in(host)):
             return ApiProblem(
                 "foreign-origin",
                 f"This node has no TOCSIN_API_KEY and answers to loopback names only, not to {host!r}.",
@@ -162,6 +172,14 @@ class Gate:
 
 def _guarded(path: str) -> bool:
     return path == "/v1" or path.startswith("/v1/")
+
+
+def _name_in(host: str) -> str:
+    """The name or address in a Host header, without the port; "" if there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # brackets that hold no address
+        return ""
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,6 +1,7 @@
 """Runs and dead letters: read, cancel, run again."""
 
 import asyncio
+import re
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -10,7 +11,7 @@ from tocsin.api import views
 from tocsin.api.context import Api, Context
 from tocsin.api.jobs import NOT_APPLIED, known_job, reason_of
 from tocsin.api.openapi import operation
-from tocsin.api.problems import ApiProblem, invalid
+from tocsin.api.problems import ID_SENTENCE, ApiProblem, invalid
 from tocsin.api.requests import (
     ID_OR_NOTHING,
     Cursor,
@@ -24,7 +25,9 @@ from tocsin.api.requests import (
 )
 from tocsin.api.writes import require_all
 from tocsin.log.port import Delivery
+from tocsin.schemas.limits import ID_PATTERN
 from tocsin.schemas.records import CancelRun, Redrive, RunEvent
+from tocsin.streams.cursors import InvalidCursor
 from tocsin.streams.ids import job_key_of
 
 router = APIRouter(prefix="/v1")
@@ -63,10 +66,8 @@ async def runs_of_job(
     view = await known_job(api, f"{namespace}/{job_id}")
     try:
         found = api.services.queries.runs_of(view.key, cursor=cursor, limit=limit)
-    except ValueError as error:
-        raise invalid(
-            "cursor", "cursor", str(error) or "this is no cursor of a page before", cursor
-        ) from None
+    except InvalidCursor as error:
+        raise invalid("cursor", "cursor", str(error), cursor) from None
     return JSONResponse(views.page(found, views.run))
 
 
@@ -145,10 +146,8 @@ def list_dead_letters(
     require_all(api.services.queries)
     try:
         found = api.services.queries.dead_letters(namespace=namespace, cursor=cursor, limit=limit)
-    except ValueError as error:
-        raise invalid(
-            "cursor", "cursor", str(error) or "this is no cursor of a page before", cursor
-        ) from None
+    except InvalidCursor as error:
+        raise invalid("cursor", "cursor", str(error), cursor) from None
     return JSONResponse(views.page(found, views.dead_letter))
 
 
@@ -197,15 +196,18 @@ async def redrive_many(api: Api, request: Request) -> JSONResponse:
     limit = fields.get("limit", 100)
     if not 1 <= limit <= REDRIVE_MAX:
         raise invalid("limit", "range", f"1 to {REDRIVE_MAX}", str(limit))
+    namespace = fields.get("namespace", "")
+    if namespace and not re.fullmatch(ID_PATTERN, namespace):
+        raise invalid("namespace", "id-grammar", ID_SENTENCE, namespace)
     try:
         found = await asyncio.to_thread(
             api.services.queries.dead_letters,
-            namespace=fields.get("namespace", ""),
+            namespace=namespace,
             cursor=fields.get("cursor", ""),
             limit=limit,
         )
-    except ValueError as error:
-        raise invalid("cursor", "cursor", str(error) or "this is no cursor of a page before") from None
+    except InvalidCursor as error:
+        raise invalid("cursor", "cursor", str(error), fields["cursor"]) from None
     require_all(api.services.queries)
     run_ids = [letter.run.run_id for letter in found.items]
     dry_run = fields.get("dry_run", False)

@@ -40,7 +40,9 @@ from tocsin.schemas.target_problems import target_problems
 _ID: Final = re.compile(ID_PATTERN)
 _ID_FORM: Final = "a letter or digit first, then letters, digits, . _ and -"
 _LABEL_KEY: Final = re.compile(LABEL_KEY_PATTERN)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What text of several lines may not hold: all but tab and the ends of lines. It would steer the reader's terminal."""
 
 
 def problems(job: Job, *, now_ms: int | None = None) -> tuple[Problem, ...]:
@@ -56,6 +58,9 @@ def problems(job: Job, *, now_ms: int | None = None) -> tuple[Problem, ...]:
     if len(job.description) > DESCRIPTION_LENGTH_MAX:
         message = f"a description has at most {DESCRIPTION_LENGTH_MAX:,} characters, this one {len(job.description):,}"
         found.append(problem("description", "description-length", message, job.description))
+    elif (wrong := CONTROL_CHARACTER.search(job.description)) is not None:
+        message = f"the character {wrong[0]!r} cannot stand in a description"
+        found.append(problem("description", "control-character", message, job.description))
     if job.labels:
         found += _label_problems(job.labels)
     found += schedule_problems(job.schedule, job.catchup, now_ms)

@@ -11,6 +11,7 @@ from tocsin.log.partitioner import partition_for
 from tocsin.schemas.job import Job, JobKey
 from tocsin.schemas.records import DeadLetter, RunEvent
 from tocsin.schemas.rows import DeadRow, JobRow, RunRow
+from tocsin.streams import cursors
 from tocsin.streams.ids import job_key_of
 from tocsin.streams.partitions import OwnedPartition
 from tocsin.streams.queries import JobFilter, JobView, Page, PartitionHealth
@@ -53,6 +54,8 @@ class Answers:
 
     def list_jobs(self, where: JobFilter, *, cursor: str, limit: int) -> Page[JobView]:
         prefix = f"{where.namespace}/{where.id_prefix}" if where.namespace else ""
+        if cursor:
+            cursors.job_key(cursor)
         deadline_s = self._clock.monotonic_s() + SCAN_S
         rows = merge(
             *(reader.jobs_from(prefix, cursor) for reader in self._readers()), key=lambda found: found[0]
@@ -73,13 +76,13 @@ class Answers:
     # --- runs
 
     def runs_of(self, key: JobKey, *, cursor: str, limit: int) -> Page[RunEvent]:
+        start = cursors.place(cursor) if cursor else 0
         reader = self._reader_of(key)
         if reader is None:
             return Page(items=())
         events = [_shown(run) for run in reversed(reader.open_runs(key))]
         seen = {event.run_id for event in events}
         events += [event for event in reader.history("history", key) if event.run_id not in seen]
-        start = int(cursor) if cursor else 0
         page = events[start : start + limit]
         more = start + limit < len(events)
         return Page(items=page, next_cursor=str(start + limit) if more else "")
@@ -118,10 +121,7 @@ class Answers:
 
     def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]:
         prefix = f"{namespace}/" if namespace else ""
-        after: tuple[JobKey, int] | None = None
-        if cursor:
-            name, _, number = cursor.rpartition(":")
-            after = (JobKey(name), int(number))
+        after = cursors.job_and_seq(cursor) if cursor else None
         rows = merge(*(reader.dead_from(prefix, after) for reader in self._readers()), key=lambda f: f[:2])
         items: list[DeadLetter] = []
         for key, seq, row in rows:

@@ -35,6 +35,7 @@ from tocsin.schemas.records import (
 )
 from tocsin.schemas.rows import JobRow
 from tocsin.schemas.topics import TopicNames, base_topics, queue_topics
+from tocsin.streams import cursors
 from tocsin.streams.queries import JobFilter, JobView, Page, PartitionHealth
 
 PARTITIONS = 4
@@ -105,17 +106,15 @@ class FakeState:
         return None if view is None else replace(view, row=view.row.copy())
 
     def list_jobs(self, where: JobFilter, *, cursor: str, limit: int) -> Page[JobView]:
-        if cursor and not cursor.startswith("after:"):
-            raise ValueError("this is no cursor")
-        after = cursor.removeprefix("after:")
+        after = cursors.job_key(cursor) if cursor else ""
         found = [view for key, view in sorted(self.jobs.items()) if key > after and _matches(view, where)]
         more = len(found) > limit
         page = found[:limit]
-        return Page(items=page, next_cursor=f"after:{page[-1].key}" if more else "")
+        return Page(items=page, next_cursor=page[-1].key if more else "")
 
     def runs_of(self, key: JobKey, *, cursor: str, limit: int) -> Page[RunEvent]:
         runs = [run for run in reversed(self.runs.values()) if f"{run.namespace}/{run.job_id}" == key]
-        start = int(cursor or 0)
+        start = cursors.place(cursor or "0")
         return Page(
             items=runs[start : start + limit], next_cursor=str(start + limit) if runs[start + limit :] else ""
         )
@@ -129,7 +128,7 @@ class FakeState:
 
     def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]:
         letters = [d for d in self.dead.values() if namespace in ("", d.run.namespace)]
-        start = int(cursor or 0)
+        start = cursors.place(cursor or "0")
         more = letters[start + limit :]
         return Page(items=letters[start : start + limit], next_cursor=str(start + limit) if more else "")
 
