@@ -11,7 +11,16 @@ from tocsin.log.memory import MemoryLog
 from tocsin.log.port import EventLog, GroupConsumer, Headers, Reader
 from tocsin.schemas import codec
 from tocsin.schemas.job import Job, JobKey
-from tocsin.schemas.records import Command, DueRun, JobDefinition, Journal, Quarantined, RunEvent, RunReport
+from tocsin.schemas.records import (
+    Command,
+    DueRun,
+    JobDefinition,
+    Journal,
+    Quarantined,
+    RunEvent,
+    RunReport,
+    Trigger,
+)
 from tocsin.schemas.rows import JobRow
 from tocsin.streams.answers import Answers
 from tocsin.streams.bootstrap import bootstrap
@@ -167,6 +176,11 @@ class Process:
         record = JobDefinition(namespace=job.namespace, id=job.id, job=job)
         return self.append(NAMES.jobs, job.key.encode(), codec.encode(record))
 
+    def apply(self, job: Job) -> None:
+        """Define the job, and see to it that it is applied: a command of the same pass would come first."""
+        self.define(job)
+        self.run(500)
+
     def delete(self, key: str) -> int:
         namespace, _, job_id = key.partition("/")
         record = JobDefinition(namespace=namespace, id=job_id, deleted=True)
@@ -175,6 +189,9 @@ class Process:
     def command(self, command: Command) -> int:
         key = f"{command.namespace}/{command.id}"
         return self.append(NAMES.commands, key.encode(), codec.encode(command))
+
+    def trigger(self, name: str, key: str = "a") -> int:
+        return self.command(Trigger(namespace="default", id=key, trigger_id=name))
 
     def report(self, due: DueRun, kind: str, **fields: object) -> int:
         now_ms = self.clock.now_ms()
@@ -210,6 +227,10 @@ class Process:
             due for topic in (NAMES.due(queue), NAMES.due_now(queue)) for due in self.values(topic, DueRun)
         ]
         return sorted(found, key=lambda due: (due.due_ms, due.namespace, due.job_id, due.dispatch))
+
+    def dispatched(self) -> list[str]:
+        """The run of each due record."""
+        return [due.run_id for due in self.dues()]
 
     def run_events(self) -> list[RunEvent]:
         return self.values(NAMES.runs, RunEvent)

@@ -12,8 +12,8 @@ from tests.unit.streams.driver import NAMES, T0, job
 from tests.unit.streams.process import Process, Sleeper, process_in
 from tocsin.log.memory.faults import CommitFault
 from tocsin.log.port import EventLog
-from tocsin.schemas.job import Job, Retry, Schedule
-from tocsin.schemas.records import JobEvent, RunEvent, Trigger
+from tocsin.schemas.job import Retry, Schedule
+from tocsin.schemas.records import JobEvent, RunEvent
 from tocsin.streams import topology as topology_module
 from tocsin.streams.store import StoreEnvironment
 from tocsin.streams.view import View
@@ -27,16 +27,6 @@ def process(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
     with process_in(tmp_path, environment) as made:
         made.start()
         yield made
-
-
-def trigger(name: str, key: str = "a") -> Trigger:
-    return Trigger(namespace="default", id=key, trigger_id=name)
-
-
-def define(process: Process, what: Job) -> None:
-    """Define the job, and see to it that it is applied: a command of the same pass would come first."""
-    process.define(what)
-    process.run(500)
 
 
 def dispatches(process: Process) -> list[tuple[str, int]]:
@@ -68,13 +58,13 @@ def test_a_definition_is_applied_once(process: Process, fault: CommitFault) -> N
 def test_a_trigger_is_dispatched_once(process: Process, fault: CommitFault) -> None:
     process.define(job(HOURLY))
     process.run(1_000)
-    process.command(trigger("one"))
+    process.trigger("one")
     process.log.faults.fail_next_commit(fault)
     process.run(3_000)
     assert [("default/a!t.one", 1)] == dispatches(process)
     process.report(process.dues()[0], "succeeded")
     process.run(1_000)
-    process.command(trigger("two"))
+    process.trigger("two")
     process.run(1_000)
     assert [("default/a!t.one", 1), ("default/a!t.two", 1)] == dispatches(process)
 
@@ -91,8 +81,8 @@ def test_an_occurrence_is_dispatched_once(process: Process, fault: CommitFault) 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_report_ends_its_run_once(process: Process, fault: CommitFault) -> None:
-    define(process, job(HOURLY))
-    process.command(trigger("one"))
+    process.apply(job(HOURLY))
+    process.trigger("one")
     process.run(1_000)
     process.report(process.dues()[0], "succeeded")
     process.log.faults.fail_next_commit(fault)
@@ -105,7 +95,7 @@ def test_a_report_ends_its_run_once(process: Process, fault: CommitFault) -> Non
 def test_a_failure_plans_one_retry_at_one_instant(process: Process, fault: CommitFault) -> None:
     process.define(job(HOURLY, retry=Retry(base_ms=5_000, backoff="fixed", jitter=0.0)))
     process.run(500)
-    process.command(trigger("one"))
+    process.trigger("one")
     process.run(1_000)
     process.report(process.dues()[0], "failed", retryable=True)
     process.log.faults.fail_next_commit(fault)
@@ -117,10 +107,10 @@ def test_a_failure_plans_one_retry_at_one_instant(process: Process, fault: Commi
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_several_in_a_row_do_no_more_harm_than_one(process: Process, fault: CommitFault) -> None:
-    define(process, job(HOURLY))
+    process.apply(job(HOURLY))
     for _ in range(3):
         process.log.faults.fail_next_commit(fault)
-    process.command(trigger("one"))
+    process.trigger("one")
     process.run(8_000)
     assert [("default/a!t.one", 1)] == dispatches(process)
     assert "" == process.topology.log_trouble
@@ -178,8 +168,8 @@ def test_run_events_are_told_once_they_stand_and_not_before(process: Process, fa
         told.extend(events)
 
     process.topology.on_runs = look
-    define(process, job(HOURLY))
-    process.command(trigger("one"))
+    process.apply(job(HOURLY))
+    process.trigger("one")
     process.run(1_000)
     process.report(process.dues()[0], "succeeded")
     process.log.faults.fail_next_commit(fault)
@@ -200,7 +190,7 @@ def test_an_aborted_commit_keeps_the_producer_and_an_unknown_one_takes_over_anew
     process.run(1_000)
     assert before == process.epoch()
     process.log.faults.fail_next_commit("unknown_committed")
-    process.command(trigger("one"))
+    process.trigger("one")
     process.run(1_000)
     assert before + 1 == process.epoch()
 
@@ -214,7 +204,7 @@ def running(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
     with process_in(tmp_path, environment) as made:
         made.wrap = lambda log: cast(EventLog, Sleeper(log, made))
         made.start()
-        define(made, job(HOURLY))
+        made.apply(job(HOURLY))
         yield made
 
 
@@ -233,8 +223,8 @@ def test_what_a_failing_pass_did_by_halves_never_reaches_the_log(
             raise ZeroDivisionError("a fault of our own")
         put_run(view, row)  # type: ignore[arg-type]
 
-    running.command(trigger("one"))
-    running.command(trigger("two"))
+    running.trigger("one")
+    running.trigger("two")
     monkeypatch.setattr(View, "put_run", failing)
     with pytest.raises(ZeroDivisionError):
         running.topology.run()
@@ -251,7 +241,7 @@ def test_what_a_failing_pass_did_by_halves_never_reaches_the_log(
 def test_a_store_that_fails_after_the_log_has_it_writes_nothing_twice(
     running: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running.command(trigger("one"))
+    running.trigger("one")
 
     def full(view: View, position: object) -> None:
         raise OSError("no space is left")
@@ -318,7 +308,7 @@ def test_what_somebody_waits_for_is_committed_after_25_ms(process: Process) -> N
 def test_what_is_due_within_a_second_is_committed_after_25_ms(process: Process) -> None:
     process.define(job(HOURLY))
     quiet(process)
-    process.command(trigger("one"))
+    process.trigger("one")
     assert_one_commit_at(process, 25)
 
 
@@ -346,7 +336,7 @@ def test_what_is_urgent_does_not_wait_for_what_was_not(process: Process) -> None
     quiet(process)
     process.define(job(HOURLY, description="another"))
     process.step(5)
-    process.command(trigger("one"))
+    process.trigger("one")
     assert_one_commit_at(process, 20)  # counted from the first that is to be committed
 
 

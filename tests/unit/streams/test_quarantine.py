@@ -1,12 +1,10 @@
 """What cannot be used, or was written by somebody else, is put aside, and nothing stops a partition (K37)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.unit.streams.driver import KEY, NAMES, T0, job
 from tests.unit.streams.process import Process, process_in
@@ -15,19 +13,15 @@ from tocsin.log.port import (
     RECORD_BYTES_MAX,
 )
 from tocsin.schemas import codec
-from tocsin.schemas.job import HttpTarget, Job, Overlap, Schedule
+from tocsin.schemas.job import HttpTarget, Schedule
 from tocsin.schemas.limits import BODY_BYTES_MAX
 from tocsin.schemas.records import (
-    Backfill,
-    CancelRun,
-    DueRun,
     JobDefinition,
     Journal,
     Pause,
     Quarantined,
     Queue,
     Redrive,
-    Resume,
     RunReport,
     SkipNext,
     Trigger,
@@ -53,17 +47,8 @@ def pair(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
         yield made
 
 
-def define(process: Process, what: Job) -> None:
-    process.define(what)
-    process.run(500)
-
-
 def trigger(name: str, key: str = "a", **fields: Any) -> Trigger:
     return Trigger(namespace="default", id=key, trigger_id=name, **fields)
-
-
-def dispatched(process: Process) -> list[str]:
-    return [due.run_id for due in process.dues()]
 
 
 # --- what cannot be used is put aside, and the next record is applied
@@ -80,8 +65,8 @@ RIGHT: dict[str, Any] = {NAMES.outcomes: REPORT, NAMES.commands: PAUSE, NAMES.jo
 def still_works(process: Process) -> None:
     """Records that come after are applied, on each of the topics."""
     before = len(process.dues())
-    define(process, job(HOURLY, description=f"after {before}"))
-    process.command(trigger(f"next-{before}"))
+    process.apply(job(HOURLY, description=f"after {before}"))
+    process.trigger(f"next-{before}")
     process.run(500)
     due = process.dues()[-1]
     assert f"default/a!t.next-{before}" == due.run_id
@@ -207,7 +192,7 @@ def test_a_key_as_large_as_the_log_takes_is_put_aside(process: Process, topic: s
 def test_a_command_that_no_client_of_ours_writes_is_put_aside(
     process: Process, command: Trigger | Pause | Redrive | SkipNext, why: str
 ) -> None:
-    define(process, job(HOURLY))
+    process.apply(job(HOURLY))
     process.command(command)
     still_works(process)
     assert why in the_quarantined(process).reason
@@ -226,13 +211,8 @@ def test_names_that_are_none_are_put_aside_and_not_found_in_the_way_after_a_rest
 
 def test_a_body_of_the_largest_size_goes_all_the_way_to_the_dead_letters(process: Process) -> None:
     body = b"x" * BODY_BYTES_MAX
-    define(
-        process,
-        job(
-            HOURLY,
-            http=HttpTarget(url="http://127.0.0.1:1/", body=b"y" * (BODY_BYTES_MAX - 1), body_kind="text"),
-        ),
-    )
+    target = HttpTarget(url="http://127.0.0.1:1/", body=b"y" * (BODY_BYTES_MAX - 1), body_kind="text")
+    process.apply(job(HOURLY, http=target))
     process.command(trigger("large", body=body))
     process.run(500)
     (due,) = process.dues()
@@ -259,7 +239,7 @@ def test_what_was_put_aside_is_put_aside_once_whatever_becomes_of_the_commit(pro
 
 def test_a_foreign_tombstone_is_put_aside_and_the_definition_written_again(process: Process) -> None:
     """Else compaction would take the definition that is in force."""
-    define(process, job(HOURLY))
+    process.apply(job(HOURLY))
     end = len(process.log.records(NAMES.jobs, 0))
     process.append(NAMES.jobs, KEY.encode(), None)
     process.run(2_000)
@@ -286,136 +266,15 @@ def test_a_foreign_tombstone_of_a_job_that_does_not_exist_changes_nothing(proces
 @pytest.mark.parametrize("header", [b"", b"x", b"-1", b"1.5", b"\xff", b"9" * 5_000])
 @pytest.mark.parametrize("deleted", [False, True])
 def test_an_if_offset_that_is_no_offset_stops_nothing(process: Process, header: bytes, deleted: bool) -> None:
-    define(process, job(HOURLY))
+    process.apply(job(HOURLY))
     value = codec.encode(JobDefinition(namespace="default", id="a", deleted=True)) if deleted else None
     process.append(NAMES.jobs, KEY.encode(), value, headers=(("if-offset", header),))
     process.run(2_000)
     still_works(process)
 
 
-# --- whatever is written, nothing stops the partition
-
-NUMBERS = st.one_of(
-    st.sampled_from([-(1 << 63), -1, 0, 1, 2, (1 << 63) - 1, 253_402_300_799_999]),
-    st.integers(-(1 << 63), (1 << 63) - 1),
-    st.integers(T0 - 100_000, T0 + 100_000),
-)
-IDS = st.one_of(st.sampled_from(["a", "a", "a", "b", "", "x\0y", "\0", "é", "/"]), st.text(max_size=4))
-NAMESPACES = st.one_of(st.just("default"), IDS)
-RUN_IDS = st.one_of(IDS, st.sampled_from(["default/a!t.t", "default/a@20260101T000010.000Z"]))
-OFFSETS = st.one_of(st.just(-1), NUMBERS)
-WHOSE = {"namespace": NAMESPACES, "id": IDS}
-COMMANDS = st.one_of(
-    st.builds(
-        Trigger,
-        **WHOSE,
-        trigger_id=st.one_of(st.just("t"), IDS),
-        nominal_ms=NUMBERS,
-        after_jobs_offset=OFFSETS,
-        body=st.one_of(st.none(), st.binary(max_size=5)),
-    ),
-    st.builds(CancelRun, **WHOSE, run_id=RUN_IDS, after_jobs_offset=OFFSETS),
-    st.builds(Pause, **WHOSE, until_ms=NUMBERS, after_jobs_offset=OFFSETS),
-    st.builds(Resume, **WHOSE, after_jobs_offset=OFFSETS),
-    st.builds(SkipNext, **WHOSE, count=NUMBERS, after_jobs_offset=OFFSETS),
-    st.builds(Backfill, **WHOSE, backfill_id=IDS, from_ms=NUMBERS, to_ms=NUMBERS, parallelism=NUMBERS),
-    st.builds(Redrive, **WHOSE, run_id=RUN_IDS, seq=NUMBERS),
-)
-REPORTS = st.fixed_dictionaries(
-    {
-        "kind": st.sampled_from(
-            ["started", "heartbeat", "succeeded", "failed", "cancelled", "dropped", "expired"]
-        )
-    },
-    optional={
-        "run_id": RUN_IDS,
-        "seq": NUMBERS,
-        "dispatch": NUMBERS,
-        "attempt": NUMBERS,
-        "epoch": NUMBERS,
-        "started_ms": NUMBERS,
-        "ended_ms": NUMBERS,
-        "lateness_ms": NUMBERS,
-        "retry_after_ms": NUMBERS,
-        "retryable": st.booleans(),
-        "execution": IDS,
-        "error": st.text(max_size=5),
-    },
-)
-"""About a run that is open, but for the fields that are given."""
-DEFINITIONS = st.builds(
-    JobDefinition,
-    **WHOSE,
-    deleted=st.booleans(),
-    job=st.one_of(
-        st.none(),
-        st.builds(
-            Job,
-            **WHOSE,
-            queue=st.sampled_from(["default", "functions", "nowhere"]),
-            http=st.just(HttpTarget(url="http://127.0.0.1:1/")),
-            overlap=st.builds(
-                Overlap, mode=st.sampled_from(["skip", "allow", "buffer_all", "replace"]), limit=NUMBERS
-            ),
-            schedule=st.builds(
-                Schedule, every_ms=NUMBERS, anchor_ms=NUMBERS, max_runs=NUMBERS, spread_ms=NUMBERS
-            ),
-        ),
-    ),
-)
-
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    base = tmp_path_factory.mktemp("hostile")
-    numbers = iter(range(1_000_000))
-    return lambda: base / str(next(numbers))
-
-
-@settings(max_examples=settings().max_examples // 7)  # each opens two stores, which takes 100 ms
-@given(records=st.lists(st.one_of(COMMANDS, REPORTS, DEFINITIONS), max_size=25))
-def test_no_record_stops_the_partition_now_or_after_a_restart(
-    places: Callable[[], Path], environment: StoreEnvironment, records: list[Any]
-) -> None:
-    with process_in(places(), environment) as process:
-        process.start()
-        define(process, job(Schedule(every_ms=10_000)))
-        process.command(trigger("t"))
-        process.run(200)
-        for record in records:
-            _write(process, record)
-            process.run(100, every_ms=50)
-        process.crash()
-        process.start()
-        process.clock.advance(60_000)
-        process.run(300)
-        define(process, job(HOURLY, id="c"))
-        process.command(trigger("last", key="c"))
-        process.run(300)
-        assert "default/c!t.last" in dispatched(process)
-
-
-def _write(process: Process, record: Any) -> None:
-    if isinstance(record, dict):
-        (due, *_) = process.dues()
-        process.report(due, record["kind"]) if len(record) == 1 else _report(process, due, record)
-        return
-    try:
-        value = codec.encode(record)
-    except codec.CodecError:
-        return  # no writer could have written it
-    topic = NAMES.jobs if isinstance(record, JobDefinition) else NAMES.commands
-    process.append(topic, f"{record.namespace}/{record.id}".encode(), value)
-
-
-def _report(process: Process, due: DueRun, given: dict[str, Any]) -> None:
-    fields = {"run_id": due.run_id, "seq": due.seq, "dispatch": due.dispatch, "attempt": due.attempt, **given}
-    record = RunReport(namespace=due.namespace, job_id=due.job_id, **fields)
-    process.append(NAMES.outcomes, f"{due.namespace}/{due.job_id}".encode(), codec.encode(record))
-
-
 def test_a_queue_that_is_deleted_while_a_job_is_armed_for_it_stops_nothing(process: Process) -> None:
-    define(process, job(Schedule(every_ms=20_000, anchor_ms=T0)))
+    process.apply(job(Schedule(every_ms=20_000, anchor_ms=T0)))
     gone = Queue(name="default", kind="http", partitions=1, deleted=True)
     process.append(NAMES.config, b"queue/default", codec.encode(gone), partition=0)
     process.run(60_000, every_ms=100)

@@ -1,0 +1,192 @@
+"""A log that is full, or cannot be reached for a while: nothing is lost, nothing done twice, and no busy loop."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.unit.streams.driver import NAMES, T0, job
+from tests.unit.streams.process import Process, Sleeper, process_in
+from tocsin.log.port import (
+    CommitReceipt,
+    EventLog,
+    GroupMetadata,
+    LogError,
+    LogFull,
+    LogUnavailable,
+    OffsetCommit,
+    TopicPartition,
+    TransactionAborted,
+    TransactionalProducer,
+)
+from tocsin.schemas.job import Overlap, Schedule
+from tocsin.streams.store import StoreEnvironment
+from tocsin.streams.topology import UNAVAILABLE_PAUSE_MAX_S, UNAVAILABLE_PAUSE_S
+
+HOURLY = Schedule(every_ms=3_600_000)
+ALLOW = Overlap(mode="allow")
+
+
+class Troubled:
+    """EventLog whose transactional producers fail with `commit` or `call`, as long as it is set."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.full: LogError | None = None
+        self.away = False
+        self.tried_at_ms: list[int] = []
+        self.now_ms: Callable[[], int] = lambda: 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
+        return cast(
+            TransactionalProducer,
+            TroubledProducer(self._log.transactional_producer(transactional_id), self),
+        )
+
+
+class TroubledProducer:
+    def __init__(self, inner: TransactionalProducer, log: Troubled) -> None:
+        self._inner = inner
+        self._log = log
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def init(self) -> None:
+        self._answer()
+        self._inner.init()
+
+    def send_offsets(self, offsets: dict[TopicPartition, OffsetCommit], group: GroupMetadata) -> None:
+        self._log.tried_at_ms.append(self._log.now_ms())
+        self._answer()
+        self._inner.send_offsets(offsets, group)
+
+    def commit(self) -> CommitReceipt:
+        if self._log.full is not None:
+            self._inner.abort()
+            raise TransactionAborted("it was aborted") from self._log.full
+        return self._inner.commit()
+
+    def abort(self) -> None:
+        self._answer()
+        self._inner.abort()
+
+    def _answer(self) -> None:
+        if self._log.away:
+            raise LogUnavailable("the broker does not answer")
+
+
+@pytest.fixture
+def troubled(tmp_path: Path, environment: StoreEnvironment) -> Iterator[tuple[Process, Troubled]]:
+    with process_in(tmp_path, environment) as made:
+        log = Troubled(made.log.client("s0"))
+        log.now_ms = lambda: made.now_ms
+        made.wrap = lambda _: cast(EventLog, Sleeper(cast(EventLog, log), made))
+        made.start()
+        made.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
+        yield made, log
+
+
+FULL = LogFull("12 MiB left, and the log keeps 128 MiB free: nothing was written; free some space and go on")
+
+
+def begin(log: Troubled, how: str) -> str:
+    """The trouble begins; returns what is said of it."""
+    log.tried_at_ms.clear()
+    if how == "full":
+        log.full = FULL
+        return "free some space"
+    log.away = True
+    return "does not answer"
+
+
+def end(log: Troubled) -> None:
+    log.full, log.away = None, False
+
+
+TROUBLES = pytest.mark.parametrize("how", ["full", "away"])
+
+
+@TROUBLES
+def test_trouble_with_the_log_is_said_and_asked_about_ever_less_often(
+    troubled: tuple[Process, Troubled], how: str
+) -> None:
+    process, log = troubled
+    said = begin(log, how)
+    process.trigger("one")
+    until_ms = process.now_ms + 60_000
+
+    def look() -> None:
+        if process.now_ms >= until_ms:
+            assert said in process.topology.log_trouble
+            assert said in process.answers.broken()
+            process.topology.stop()
+
+    process.waits.clear()
+    process.look_around = look
+    process.topology.run()
+    assert "default/a!t.one" not in process.dispatched()
+    assert len(log.tried_at_ms) <= 60 / UNAVAILABLE_PAUSE_MAX_S + 4
+    assert len(process.waits) < 4 * 60 / UNAVAILABLE_PAUSE_S
+
+
+@TROUBLES
+def test_when_the_trouble_is_over_everything_is_made_up_for_once(
+    troubled: tuple[Process, Troubled], how: str
+) -> None:
+    process, log = troubled
+    offset = process.define(job(HOURLY, id="b"))
+    future = process.topology.applied(NAMES.jobs, 0, offset)
+    begin(log, how)
+    process.run(20_000)
+    assert not future.done()
+    process.trigger("one")
+    process.run(5_000)
+    end(log)
+    process.run(round(UNAVAILABLE_PAUSE_MAX_S * 1_000) + 1_000)
+    assert "" == process.topology.log_trouble == process.answers.broken()
+    assert future.result(0) is None
+    found = process.dispatched()
+    assert len(found) == len(set(found))
+    assert "default/a!t.one" in found
+    decided = {
+        nominal_ms
+        for event in process.run_events()
+        if event.cause in ("schedule", "catchup")
+        for nominal_ms in range(event.nominal_ms, event.last_nominal_ms + 1, 5_000)
+    }
+    assert {T0 + second * 1_000 for second in range(5, 36, 5)} <= decided
+
+
+@TROUBLES
+def test_who_stops_meanwhile_stops_and_the_next_start_makes_up_for_it(
+    troubled: tuple[Process, Troubled], how: str
+) -> None:
+    process, log = troubled
+    begin(log, how)
+    process.trigger("one")
+    process.run(3_000)
+    process.stop()
+    end(log)
+    process.start()
+    process.run(1_000)
+    assert 1 == process.dispatched().count("default/a!t.one")
+
+
+def test_a_process_that_is_cut_off_for_a_moment_goes_on(
+    tmp_path: Path, environment: StoreEnvironment
+) -> None:
+    with process_in(tmp_path, environment) as process:
+        process.start()
+        process.apply(job(HOURLY))
+        process.log.faults.cut("s0")
+        process.trigger("one")
+        process.run(3_000)
+        process.log.faults.heal("s0")
+        process.run(12_000)
+        assert ["default/a!t.one"] == process.dispatched()
+        assert "" == process.answers.broken()
