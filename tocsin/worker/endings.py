@@ -132,7 +132,7 @@ class Endings:
             ended_ms=outcome.ended_ms,
             lateness_ms=outcome.started_ms - run.due_ms,
             http_status=outcome.http_status,
-            error=outcome.error[:ERROR_CHARACTERS_MAX],
+            error=_encodable(outcome.error[:ERROR_CHARACTERS_MAX]),
             retryable=outcome.retryable,
             retry_after_ms=outcome.retry_after_ms,
             response=outcome.response,
@@ -152,3 +152,8 @@ class Endings:
             worker=self._worker,
             clock_offset_ms=self._clock_offset.offset_ms(),
         )
+
+
+def _encodable(text: str) -> str:
+    """The text with ? for each half of a character: what an exception says is not ours, and the log takes UTF-8 only."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

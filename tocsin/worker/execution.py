@@ -14,6 +14,8 @@ OutcomeKind = Literal[
 
 RESPONSE_BYTES_MAX: Final = 4_096
 ERROR_CHARACTERS_MAX: Final = 1_000
+RETRY_AFTER_MS_MAX: Final = 7 * 86_400_000
+"""More is not taken from an endpoint or a function; `retry.max` of the job is the limit that counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from typing import Any
 
 from tocsin.client.functions import (
@@ -14,7 +15,7 @@ from tocsin.client.functions import (
 from tocsin.clock import Clock
 from tocsin.schemas.job import FunctionTarget
 from tocsin.schemas.records import DueRun
-from tocsin.worker.execution import RESPONSE_BYTES_MAX, Execution, Outcome
+from tocsin.worker.execution import RESPONSE_BYTES_MAX, RETRY_AFTER_MS_MAX, Execution, Outcome
 from tocsin.worker.placeholders import Placeholders
 from tocsin.worker.threads import Call, Returned, Threads
 
@@ -83,12 +84,11 @@ class FunctionCaller:
         return future.result()
 
     def _judge_error(self, started_ms: int, error: BaseException) -> Outcome:
-        retry_after = max(0, round(error.delay_s * 1000)) if isinstance(error, RetryAfter) else -1
         return self._failed(
             started_ms,
-            f"{type(error).__name__}: {error}",
+            f"{type(error).__name__}: {_text_of(error)}",
             retryable=not isinstance(error, DoNotRetry),
-            retry_after_ms=retry_after,
+            retry_after_ms=_delay_ms(error.delay_s) if isinstance(error, RetryAfter) else -1,
         )
 
     def _failed(self, started_ms: int, error: str, *, retryable: bool, retry_after_ms: int = -1) -> Outcome:
@@ -133,6 +133,20 @@ def _arguments(
     except TypeError as error:
         raise ValueError(f"the arguments do not fit {target.name!r}: {error}") from error
     return arguments
+
+
+def _delay_ms(delay_s: float) -> int:
+    """-1 for a NaN; the bounds for what lies outside them, the infinities included."""
+    if math.isnan(delay_s):
+        return -1
+    return round(min(max(delay_s * 1000, 0), RETRY_AFTER_MS_MAX))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 - what the function raised is its outcome, readable or not
+        return f"an error that cannot be shown ({type(another).__name__})"
 
 
 def _excerpt(result: object) -> str:

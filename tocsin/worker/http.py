@@ -18,7 +18,7 @@ from tocsin.schedules import format_instant
 from tocsin.schemas.job import BodyKind, HttpTarget
 from tocsin.schemas.records import DueRun
 from tocsin.worker.egress import EgressBlocked, EgressGuard
-from tocsin.worker.execution import RESPONSE_BYTES_MAX, Execution, Outcome
+from tocsin.worker.execution import RESPONSE_BYTES_MAX, RETRY_AFTER_MS_MAX, Execution, Outcome
 from tocsin.worker.placeholders import Placeholders
 from tocsin.worker.threads import Threads
 
@@ -29,7 +29,6 @@ DRAIN_BYTES_MAX: Final = 256 * 1024
 """How much of an answer is read beyond the excerpt to keep its connection; of a longer one the connection is closed."""
 
 DNS_TTL_S: Final = 10
-RETRY_AFTER_MS_MAX: Final = 7 * 86_400_000
 
 RETRYABLE_STATUS: Final = frozenset((408, 425, 429))
 
@@ -313,7 +312,7 @@ def retry_after_ms(value: str | None, now_ms: int) -> int:
     if delay_ms is None:
         try:
             parsed = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):  # OverflowError: a day, a year or an offset of twenty digits
             return -1
         when = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
         delay_ms = round(when.timestamp() * 1000) - now_ms

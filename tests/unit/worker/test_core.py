@@ -34,6 +34,14 @@ def test_a_run_whose_instant_moved_away_again_waits_for_it(world: World) -> None
     assert ["ns/a@1"] == worker.executor.runs()
 
 
+def test_an_error_that_no_utf8_can_hold_is_reported_as_far_as_it_goes(world: World) -> None:
+    worker = world.executing()
+    worker.executor.end("e1", "failed", error="ValueError: half of \ud83d", retryable=True)
+    world.pass_time(100)
+    (report,) = world.reports()
+    assert ("failed", "ValueError: half of ?") == (report.kind, report.error)
+
+
 def test_an_ended_run_is_reported_once_with_what_came_back(world: World) -> None:
     worker = world.worker()
     world.settle()

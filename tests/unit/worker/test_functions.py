@@ -139,6 +139,11 @@ async def test_the_context_says_which_run_it_is(functions: FunctionRegistry, cal
     assert not context.is_cancelled
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        return str(1 // 0)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("raised", "error", "retryable", "retry_after_ms"),
@@ -149,6 +154,11 @@ async def test_the_context_says_which_run_it_is(functions: FunctionRegistry, cal
         (SystemExit(3), "SystemExit: 3", True, -1),
         (KeyboardInterrupt(), "KeyboardInterrupt: ", True, -1),
         (StopIteration("x"), "StopIteration: x", True, -1),
+        (RetryAfter(-5, "now"), "RetryAfter: now", True, 0),
+        (RetryAfter(1e300, "never"), "RetryAfter: never", True, 7 * 86_400_000),
+        (RetryAfter(float("inf"), "never"), "RetryAfter: never", True, 7 * 86_400_000),
+        (RetryAfter(float("nan"), "who knows"), "RetryAfter: who knows", True, -1),
+        (Unspeakable(), "Unspeakable: an error that cannot be shown (ZeroDivisionError)", True, -1),
     ],
 )
 async def test_what_a_function_raises_is_its_outcome(

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from aiohttp import web
@@ -221,11 +222,51 @@ async def test_retry_after_counts_where_another_attempt_may_help(status: int, ex
         ("soon", -1),
         ("", -1),
         ("9" * 400, -1),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999", -1),
+        ("Mon, 99999999999999999999 Jan 2024 00:00:00 GMT", -1),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", -1),
+        ("Mon, 01 Jan 9999 23:59:59 -2359", 7 * 86_400_000),
+        ("Mon, 01 Jan 0001 00:00:00 +2359", 0),
         ("999999999", 7 * 86_400_000),
     ],
 )
 async def test_both_forms_of_retry_after(value: str | None, expected: int) -> None:
     assert expected == retry_after_ms(value, NOW_MS)
+
+
+HEADERS = (
+    b"Retry-After",
+    b"Location",
+    b"Content-Type",
+    b"Content-Length",
+    b"Content-Encoding",
+    b"Set-Cookie",
+)
+VALUES = (
+    b"Mon, 01 Jan 2024 00:00:00 +99999999999999",
+    b"\xed\xa0\x80",
+    b"9" * 5_000,
+    b"text/plain; charset=punycode",
+    b"text/plain; charset=\xff",
+    b"a=b; expires=Mon, 99999999999999999999 Jan 99999 00:00:00",
+    b"\x01",
+)
+
+
+async def test_no_header_of_an_endpoint_breaks_the_call_or_its_report() -> None:
+    answers: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answers.pop())
+
+    async with stream(serve) as sink, caller() as http:
+        for status, header, value in product((b"503", b"302", b"200"), HEADERS, VALUES):
+            answers.append(b"HTTP/1.1 %b \xff\r\n%b: %b\r\n\r\n\xff\xfe" % (status, header, value))
+            outcome = await call(http, HttpTarget(url=sink.url))
+            assert outcome.kind in ("succeeded", "failed"), (header, value)
+            assert outcome.retry_after_ms <= 7 * 86_400_000
+            f"{outcome.error}{outcome.response}".encode()
 
 
 async def test_a_long_answer_is_cut_and_not_read_for_ever() -> None:
