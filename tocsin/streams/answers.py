@@ -10,12 +10,13 @@ from tocsin.clock import Clock
 from tocsin.log.partitioner import partition_for
 from tocsin.schemas.job import Job, JobKey
 from tocsin.schemas.records import DeadLetter, RunEvent
-from tocsin.schemas.rows import DeadRow, JobRow, RunRow
+from tocsin.schemas.rows import DeadRow, JobRow
 from tocsin.streams import cursors
 from tocsin.streams.ids import job_key_of
 from tocsin.streams.partitions import OwnedPartition
 from tocsin.streams.queries import JobFilter, JobView, Page, PartitionHealth
 from tocsin.streams.reader import StoreReader
+from tocsin.streams.runs import event_of
 from tocsin.streams.topology import Topology
 
 SCAN_S: Final = 0.05
@@ -80,7 +81,7 @@ class Answers:
         reader = self._reader_of(key)
         if reader is None:
             return Page(items=())
-        events = [_shown(run) for run in reversed(reader.open_runs(key))]
+        events = [event_of(run, run.opened_ms) for run in reversed(reader.open_runs(key))]
         seen = {event.run_id for event in events}
         events += [event for event in reader.history("history", key) if event.run_id not in seen]
         page = events[start : start + limit]
@@ -109,7 +110,7 @@ class Answers:
             return None
         for run in reader.open_runs(key):
             if run.run_id == run_id:
-                return _shown(run)
+                return event_of(run, run.opened_ms)
         for ring in ("history", "failures"):
             for event in reader.history(ring, key):
                 if event.run_id == run_id:
@@ -223,26 +224,5 @@ def _labels_match(where: JobFilter, job: Job) -> bool:
     return all(labels.get(name) == value for name, value in where.labels.items())
 
 
-def _shown(run: RunRow) -> RunEvent:
-    """An open (or buried) run as the history shows it."""
-    namespace, _, job_id = run.job_key.partition("/")
-    return RunEvent(
-        run_id=run.run_id,
-        namespace=namespace,
-        job_id=job_id,
-        seq=run.seq,
-        revision=run.revision,
-        cause=run.cause,
-        nominal_ms=run.nominal_ms,
-        due_ms=run.due_ms,
-        status=run.status,
-        reason=run.reason,
-        event_ms=run.opened_ms,
-        dispatch=run.dispatch,
-        attempts=tuple(run.attempts),
-        last_nominal_ms=run.nominal_ms,
-    )
-
-
 def _letter(row: DeadRow) -> DeadLetter:
-    return DeadLetter(run=_shown(row.run), body=row.run.body, died_ms=row.died_ms)
+    return DeadLetter(run=event_of(row.run, row.died_ms), body=row.run.body, died_ms=row.died_ms)

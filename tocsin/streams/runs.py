@@ -264,7 +264,7 @@ def close(work: Work, key: JobKey, row: JobRow, run: RunRow, event: Event, reaso
     if run.status == "failed":
         row.failure_no += 1
         failure_no = row.failure_no
-    shown = event_of(work, run, history_no=row.history_no, failure_no=failure_no)
+    shown = event_of(run, work.now_ms, history_no=row.history_no, failure_no=failure_no)
     keep_history(work, key, shown, work.emit_run(shown))
     if run.status == "failed" and not row.deleted_ms:
         _bury(work, run, shown)
@@ -347,10 +347,11 @@ def forget_revision(work: Work, key: JobKey, row: JobRow, revision: int) -> None
 
 def record_run(work: Work, run: RunRow) -> None:
     """Append the run as it stands."""
-    work.emit_run(event_of(work, run))
+    work.emit_run(event_of(run, work.now_ms))
 
 
-def event_of(work: Work, run: RunRow, *, history_no: int = -1, failure_no: int = -1) -> RunEvent:
+def event_of(run: RunRow, event_ms: int, *, history_no: int = -1, failure_no: int = -1) -> RunEvent:
+    """The whole of a run as it stands."""
     namespace, _, job_id = run.job_key.partition("/")
     return RunEvent(
         run_id=run.run_id,
@@ -363,7 +364,7 @@ def event_of(work: Work, run: RunRow, *, history_no: int = -1, failure_no: int =
         due_ms=run.due_ms,
         status=run.status,
         reason=run.reason,
-        event_ms=work.now_ms,
+        event_ms=event_ms,
         history_no=history_no,
         failure_no=failure_no,
         dispatch=run.dispatch,
