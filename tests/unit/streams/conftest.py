@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.streams.driver import Driver, driven
+from tests.unit.streams.process import quick_directory
 from tocsin.streams.store import StoreEnvironment
 
 
@@ -16,3 +17,9 @@ def environment() -> StoreEnvironment:
 def drive(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Driver]:
     with driven(tmp_path / "store", environment) as driver:
         yield driver
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with quick_directory() as made:
+        yield made

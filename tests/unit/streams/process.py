@@ -1,5 +1,6 @@
 """One streams process on a log in memory: written to, stepped, crashed and started again by hand."""
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -262,3 +263,11 @@ def process_in(
         yield process
     finally:
         process.give_up()
+
+
+@contextmanager
+def quick_directory() -> Iterator[Path]:
+    """For stores that are opened by the dozen: in memory, where the machine has that. They need not outlast anything."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="tocsin-test-", dir=memory if memory.is_dir() else None) as made:
+        yield Path(made)

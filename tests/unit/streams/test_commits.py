@@ -23,8 +23,8 @@ FAULTS: tuple[CommitFault, ...] = ("aborted", "fenced", "unknown_committed", "un
 
 
 @pytest.fixture
-def process(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
-    with process_in(tmp_path, environment) as made:
+def process(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
+    with process_in(place, environment) as made:
         made.start()
         yield made
 
@@ -117,9 +117,9 @@ def test_several_in_a_row_do_no_more_harm_than_one(process: Process, fault: Comm
 
 
 def test_all_kinds_in_turn_under_load_dispatch_every_occurrence_once(
-    tmp_path: Path, environment: StoreEnvironment
+    place: Path, environment: StoreEnvironment
 ) -> None:
-    with process_in(tmp_path, environment, partitions=3) as process:
+    with process_in(place, environment, partitions=3) as process:
         process.start()
         for number in range(6):
             process.define(job(Schedule(every_ms=1_000, anchor_ms=T0 + number * 37), id=f"j{number}"))
@@ -199,9 +199,9 @@ def test_an_aborted_commit_keeps_the_producer_and_an_unknown_one_takes_over_anew
 
 
 @pytest.fixture
-def running(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
+def running(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
     """A process whose run() lets time pass when it waits."""
-    with process_in(tmp_path, environment) as made:
+    with process_in(place, environment) as made:
         made.wrap = lambda log: cast(EventLog, Sleeper(log, made))
         made.start()
         made.apply(job(HOURLY))

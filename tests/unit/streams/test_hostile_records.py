@@ -1,15 +1,12 @@
 """Whatever is written to the inputs, by whomever: the partition goes on, now and after a restart."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.streams.driver import NAMES, T0, job
-from tests.unit.streams.process import Process, process_in
+from tests.unit.streams.process import Process, process_in, quick_directory
 from tocsin.schemas import codec
 from tocsin.schemas.job import HttpTarget, Job, Overlap, Schedule
 from tocsin.schemas.records import (
@@ -97,19 +94,12 @@ DEFINITIONS = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    base = tmp_path_factory.mktemp("hostile")
-    numbers = iter(range(1_000_000))
-    return lambda: base / str(next(numbers))
-
-
 @settings(max_examples=settings().max_examples // 7)  # each opens two stores, which takes 100 ms
 @given(records=st.lists(st.one_of(COMMANDS, REPORTS, DEFINITIONS), max_size=25))
 def test_no_record_stops_the_partition_now_or_after_a_restart(
-    places: Callable[[], Path], environment: StoreEnvironment, records: list[Any]
+    environment: StoreEnvironment, records: list[Any]
 ) -> None:
-    with process_in(places(), environment) as process:
+    with quick_directory() as place, process_in(place, environment) as process:
         process.start()
         process.apply(job(Schedule(every_ms=10_000)))
         process.trigger("t")

@@ -81,8 +81,8 @@ class TroubledProducer:
 
 
 @pytest.fixture
-def troubled(tmp_path: Path, environment: StoreEnvironment) -> Iterator[tuple[Process, Troubled]]:
-    with process_in(tmp_path, environment) as made:
+def troubled(place: Path, environment: StoreEnvironment) -> Iterator[tuple[Process, Troubled]]:
+    with process_in(place, environment) as made:
         log = Troubled(made.log.client("s0"))
         log.now_ms = lambda: made.now_ms
         made.wrap = lambda _: cast(EventLog, Sleeper(cast(EventLog, log), made))
@@ -177,10 +177,8 @@ def test_who_stops_meanwhile_stops_and_the_next_start_makes_up_for_it(
     assert 1 == process.dispatched().count("default/a!t.one")
 
 
-def test_a_process_that_is_cut_off_for_a_moment_goes_on(
-    tmp_path: Path, environment: StoreEnvironment
-) -> None:
-    with process_in(tmp_path, environment) as process:
+def test_a_process_that_is_cut_off_for_a_moment_goes_on(place: Path, environment: StoreEnvironment) -> None:
+    with process_in(place, environment) as process:
         process.start()
         process.apply(job(HOURLY))
         process.log.faults.cut("s0")

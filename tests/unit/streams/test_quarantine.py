@@ -33,16 +33,16 @@ UNKNOWN_SCHEMA = b"\xc3\x01" + b"whatever" + b"\0" * 20
 
 
 @pytest.fixture
-def process(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
-    with process_in(tmp_path, environment) as made:
+def process(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
+    with process_in(place, environment) as made:
         made.start()
         yield made
 
 
 @pytest.fixture
-def pair(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
+def pair(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
     """A process with two partitions."""
-    with process_in(tmp_path, environment, partitions=2) as made:
+    with process_in(place, environment, partitions=2) as made:
         made.start()
         yield made
 

@@ -33,16 +33,16 @@ WITHIN_S = 30.0
 
 
 @pytest.fixture
-def process(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
-    with process_in(tmp_path, environment) as made:
+def process(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
+    with process_in(place, environment) as made:
         made.start()
         yield made
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path, environment: StoreEnvironment) -> Iterator[Process]:
+def sleeper(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
     """A process whose run() lets time pass when it waits; see run_for()."""
-    with process_in(tmp_path, environment) as made:
+    with process_in(place, environment) as made:
         made.wrap = lambda log: cast(EventLog, Sleeper(log, made))
         made.start()
         yield made
@@ -201,8 +201,8 @@ def test_a_clean_stop_commits_what_there_is_and_says_that_it_has_let_go(process:
     assert {} == process.log.broker.coordinator.group(NAMES.streams_group).members
 
 
-def test_a_stop_is_safe_twice_and_before_the_start(tmp_path: Path, environment: StoreEnvironment) -> None:
-    with process_in(tmp_path, environment) as process:
+def test_a_stop_is_safe_twice_and_before_the_start(place: Path, environment: StoreEnvironment) -> None:
+    with process_in(place, environment) as process:
         topology = process.open()
         topology.stop()
         topology.stop()
@@ -212,11 +212,11 @@ def test_a_stop_is_safe_twice_and_before_the_start(tmp_path: Path, environment: 
         assert "" == process.answers.broken()
 
 
-def test_a_stop_ends_run_from_another_thread(tmp_path: Path, environment: StoreEnvironment) -> None:
+def test_a_stop_ends_run_from_another_thread(place: Path, environment: StoreEnvironment) -> None:
     clock = SystemClock()
     log = MemoryLog(clock)
     bootstrap(log, NAMES, partitions=2, queue_partitions=2)
-    topology = Topology(StreamsConfig(data=tmp_path), clock, log, environment)
+    topology = Topology(StreamsConfig(data=place), clock, log, environment)
     thread = Thread(target=topology.run)
     thread.start()
     producer = log.producer()
@@ -312,7 +312,7 @@ def test_the_first_commit_of_an_owner_is_its_own_journal_row(process: Process) -
 
 
 def test_an_own_store_that_is_kept_and_one_that_is_lost_come_to_the_same(
-    process: Process, tmp_path: Path
+    process: Process, place: Path
 ) -> None:
     process.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
     process.run(3_000)
