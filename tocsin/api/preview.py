@@ -1,7 +1,6 @@
 """What a schedule would do, before anybody defines it."""
 
 import asyncio
-from itertools import islice
 from typing import Any, Final, assert_never
 
 from fastapi import APIRouter, Request
@@ -15,7 +14,8 @@ from tocsin.api.requests import read_object
 from tocsin.schedules.durations import format_duration
 from tocsin.schedules.errors import ScheduleError
 from tocsin.schedules.explain import explain
-from tocsin.schedules.instants import INSTANT_MAX_MS, format_instant, parse_instant
+from tocsin.schedules.instants import format_instant, parse_instant
+from tocsin.schedules.timetable import Continuation, Timetable
 from tocsin.schedules.zones import zone
 from tocsin.schemas.document import parse
 from tocsin.schemas.job import Job, Schedule
@@ -73,6 +73,10 @@ def _job(fields: dict[str, Any]) -> Job:
     return job
 
 
+SEARCHES_MAX: Final = 10
+"""Searches that end without an occurrence, each after 10,000 excluded candidates: together well under a second."""
+
+
 def _preview(job: Job, after_ms: int, count: int) -> dict[str, Any]:
     """A delay, and an interval without an anchor, count from the definition: here from `after`."""
     schedule = job.schedule
@@ -87,7 +91,8 @@ def _preview(job: Job, after_ms: int, count: int) -> dict[str, Any]:
         # An `at` is shown although it has passed: whether it still runs is said when the job is defined.
         start_ms = min(after_ms, schedule.at_ms - 1) if schedule.at_ms is not None else after_ms
         limit = count if schedule.max_runs is None else min(count, schedule.max_runs)
-        nominals = list(islice(table.nominals(start_ms, INSTANT_MAX_MS), limit))
+        nominals, gave_up = _nominals(table, start_ms, limit)
+        warnings += gave_up
     except ScheduleError as error:
         raise ApiProblem(
             "invalid-job",
@@ -103,6 +108,28 @@ def _preview(job: Job, after_ms: int, count: int) -> dict[str, Any]:
             entry["due"] = format_instant(nominal_ms + spread_ms)
         shown.append(entry)
     return {"kind": schedule.kind, "reading": reading, "warnings": warnings, "next": shown}
+
+
+def _nominals(table: Timetable, start_ms: int, limit: int) -> tuple[list[int], list[str]]:
+    """The next `limit` nominals, as far as they are found soon: exclusions can leave out years one by one."""
+    found: list[int] = []
+    after_ms = start_ms
+    for _ in range(limit + SEARCHES_MAX):
+        match table.next_nominal(after_ms):
+            case None:
+                break
+            case Continuation(resume_from_ms=from_ms):
+                after_ms = from_ms
+            case nominal_ms:
+                found.append(nominal_ms)
+                after_ms = nominal_ms
+        if len(found) == limit:
+            break
+    else:
+        return found, [
+            f"nothing more is found up to {format_instant(after_ms)}: exclude leaves out all until then"
+        ]
+    return found, []
 
 
 def _words(schedule: Schedule, after_ms: int) -> tuple[str, list[str]]:

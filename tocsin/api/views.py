@@ -36,7 +36,7 @@ def job_state(row: JobRow) -> str:
         return "broken"
     if row.paused:
         return "paused"
-    return "finished" if row.finished_ms else "active"
+    return "finished" if row.finished_ms and not row.open else "active"
 
 
 def job(view: JobView, *, full: bool = False) -> dict[str, Any]:

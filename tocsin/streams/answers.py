@@ -118,7 +118,8 @@ class Answers:
         for found, _, row in reader.dead_from(key):
             if found == key and row.run.run_id == run_id:
                 return _letter(row).run
-        return None
+        # What has left the job's ring may still be in the memory of what was committed lately.
+        return next((event for event in reversed(list(self._recent)) if event.run_id == run_id), None)
 
     def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]:
         prefix = f"{namespace}/" if namespace else ""
@@ -212,9 +213,9 @@ def _may_match(where: JobFilter, key: JobKey, row: JobRow) -> bool:
         case "broken":
             return bool(row.broken)
         case "finished":
-            return bool(row.finished_ms)
+            return bool(row.finished_ms and not row.open)
         case _:
-            return not (row.paused or row.broken or row.finished_ms)
+            return not (row.paused or row.broken or (row.finished_ms and not row.open))
 
 
 def _labels_match(where: JobFilter, job: Job) -> bool:

@@ -71,3 +71,9 @@ def test_a_preview_of_nothing_sensible_names_the_field(
 ) -> None:
     answer = node.ask("POST", "/v1/jobs:preview", json=body)
     assert (422, [field]) == (answer.status_code, [e["field"] for e in answer.json()["errors"]])
+
+
+def test_exclusions_that_leave_out_years_end_the_search_soon_and_are_named(node: FakeNode) -> None:
+    found = preview(node, schedule={"cron": "0 9 * * *", "exclude": [{"cron": "* 9 * * *"}]})
+    assert found["next"] == []
+    assert any("exclude leaves out all" in warning for warning in found["warnings"])
