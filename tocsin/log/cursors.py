@@ -3,11 +3,11 @@ keep their log in this process; knows nothing of where records are stored."""
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tocsin.log.port import OffsetOutOfRange, Record, TopicPartition
+from tocsin.log.port import LogError, Record, TopicPartition
 
 Fetch = Callable[[TopicPartition, int, int], tuple[list[Record], int]]
 """(partition, offset, max_records) -> (records, next offset): what this reader may see from `offset` on. The next offset
-lies past markers, aborted records and holes too. Raises OffsetOutOfRange."""
+lies past markers, aborted records and holes too. Raises OffsetOutOfRange, or another LogError."""
 
 
 class Cursors:
@@ -69,7 +69,7 @@ class Cursors:
                 records, positions[partition] = self._fetch(
                     partition, positions[partition], max_records - len(taken)
                 )
-            except OffsetOutOfRange:
+            except LogError:
                 # What was taken from other partitions must not be lost: the error waits until it comes first, and
                 # comes last after that, so that it does not stop the others.
                 self._turn(count - 1 if taken else count)
@@ -90,7 +90,7 @@ class Cursors:
                 position = self._positions[partition]
                 try:
                     records, after = self._fetch(partition, position, 1)
-                except OffsetOutOfRange:
+                except LogError:
                     return True
                 if records or after != position:
                     return True

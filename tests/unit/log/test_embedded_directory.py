@@ -12,7 +12,7 @@ from rocksdict import Cache, WriteBufferManager
 
 from tocsin.clock import FakeClock
 from tocsin.log.embedded import EmbeddedLog
-from tocsin.log.embedded.directory import FORMAT
+from tocsin.log.embedded.directory import FORMAT, Directory
 from tocsin.log.port import LogCorrupt, LogLocked, LogUnavailable, TopicPartition, TopicSpec
 
 HERE = TopicPartition("t", 0)
@@ -105,6 +105,60 @@ def test_a_directory_whose_creation_was_interrupted_is_taken(tmp_path: Path) -> 
     (tmp_path / "FORMAT.new").write_text("tocsin emb")
     (tmp_path / "LOCK").write_text("1\n")
     _open(tmp_path).close()
+
+
+def test_a_creation_that_was_interrupted_at_any_point_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Directory) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "created", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _open(tmp_path)  # the database is there, FORMAT is not
+    assert not (tmp_path / "FORMAT").exists()
+    assert Directory.holds_log(tmp_path)
+    with _open(tmp_path) as log:
+        log.create_topics([SPEC])
+    assert FORMAT == (tmp_path / "FORMAT").read_text()
+    assert not (tmp_path / "FORMAT.new").exists()
+
+
+@pytest.mark.parametrize("what", ["the database", "its content", "CURRENT"])
+def test_a_log_whose_database_is_lost_is_refused_and_no_new_one_takes_its_place(
+    directory: Path, what: str
+) -> None:
+    database = directory / "rocksdb"
+    match what:
+        case "CURRENT":
+            (database / "CURRENT").unlink()
+        case _:
+            shutil.rmtree(database)
+            if what == "its content":
+                database.mkdir()
+    before = sorted(directory.rglob("*"))
+    for _ in range(2):
+        with pytest.raises(
+            LogCorrupt, match=rf"{directory} is lost.*Restore the directory from a backup.*state"
+        ):
+            _open(directory)
+    assert before == sorted(directory.rglob("*"))
+
+
+def test_a_database_without_its_format_is_refused(directory: Path) -> None:
+    (directory / "FORMAT").unlink()
+    for _ in range(2):
+        with pytest.raises(LogCorrupt, match="FORMAT is gone"):
+            _open(directory)
+
+
+def test_a_write_ahead_log_that_was_cleaned_up_is_missed(directory: Path) -> None:
+    for file in (directory / "rocksdb").glob("*.log"):
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(LogCorrupt, match="no log files to be cleaned up"):
+            _open(directory)
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:

@@ -11,15 +11,23 @@ FORMAT: Final = "tocsin embedded log, format 1\n"
 """Raised by one with each change of the layout that an older version cannot read."""
 
 _FORMAT_FILE: Final = "FORMAT"
+_DRAFT_FILE: Final = "FORMAT.new"
+_DATABASE: Final = "rocksdb"
 _LOCK_FILE: Final = "LOCK"
 
 
 class Directory:
-    """A directory that this process alone has open, until release()."""
+    """A directory that this process alone has open, until release().
+
+    FORMAT stands for a database that was created: it gets its name last, from a draft that is written first. So where it
+    is, a missing database is a lost one, and where only the draft is, nothing was ever acknowledged.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.database = path / "rocksdb"
+        self.database = path / _DATABASE
+        self.is_new = False
+        """Whether a database may be created here. Only until created()."""
         self._lock_fd = -1
 
     @classmethod
@@ -44,6 +52,36 @@ class Directory:
             directory.release()
             raise
         return directory
+
+    @staticmethod
+    def holds_log(path: Path) -> bool:
+        """Whether a log was ever created here, whatever became of it."""
+        return (path / _FORMAT_FILE).exists() or (path / _DATABASE).exists()
+
+    def created(self) -> None:
+        """The database stands: from now on it must be there."""
+        (self.path / _DRAFT_FILE).replace(self.path / _FORMAT_FILE)
+        for entry_of in (self.path, self.path.parent):
+            _sync(entry_of)
+        self.is_new = False
+
+    def check_database(self) -> None:
+        """Raises LogCorrupt if the database, or a part that RocksDB would not miss, was taken away."""
+        if not (self.database / "CURRENT").exists():
+            what = (
+                f"{self.database} holds no database" if self.database.exists() else f"{self.database} is gone"
+            )
+            raise LogCorrupt(
+                f"the log in {self.path} is lost: {what}, though {_FORMAT_FILE} says that there was one. Restore the "
+                f"directory from a backup; or, to start anew without any job, remove it, and the state directory with it"
+            )
+        # RocksDB always has one, and opens without: what was acknowledged last would be missing without a word.
+        if not any(self.database.glob("*.log")):
+            raise LogCorrupt(
+                f"the log in {self.path} is damaged: the write-ahead log ({self.database}/*.log) is gone, and with it "
+                f"what was written last. These are no log files to be cleaned up. Keep a copy of the directory, and "
+                f"restore it from a backup"
+            )
 
     def release(self) -> None:
         if self._lock_fd >= 0:
@@ -77,7 +115,7 @@ class Directory:
         try:
             found = file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
-            self._create(file)
+            self._prepare()
             return
         if found != FORMAT:
             raise LogCorrupt(
@@ -85,22 +123,33 @@ class Directory:
                 f"start the version that wrote it, or give this one another directory"
             )
 
-    def _create(self, file: Path) -> None:
-        strangers = sorted(
-            p.name for p in self.path.iterdir() if p.name not in (_LOCK_FILE, f"{_FORMAT_FILE}.new")
-        )
+    def _prepare(self) -> None:
+        """Write the draft of FORMAT, if there is nothing here but what an interrupted creation leaves."""
+        draft = self.path / _DRAFT_FILE
+        ours = {_LOCK_FILE, _DRAFT_FILE}
+        if draft.exists():
+            ours.add(_DATABASE)
+        elif self.database.exists():
+            raise LogCorrupt(
+                f"the log in {self.path} is damaged: {_FORMAT_FILE} is gone, and {self.database} is still there. "
+                f"Restore the directory from a backup"
+            )
+        strangers = sorted(p.name for p in self.path.iterdir() if p.name not in ours)
         if strangers:
             raise LogCorrupt(
                 f"{self.path} holds no log but other files ({', '.join(strangers[:3])}): name an empty directory"
             )
-        draft = file.with_suffix(".new")
         with draft.open("w", encoding="utf-8") as handle:
             handle.write(FORMAT)
             handle.flush()
             os.fsync(handle.fileno())
-        draft.replace(file)
-        directory_fd = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(directory_fd)
-        finally:
-            os.close(directory_fd)
+        _sync(self.path)
+        self.is_new = True
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,5 +1,6 @@
 """The embedded EventLog: one process, one directory, durable with each commit."""
 
+import struct
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ from tocsin.log.limits import OFFSET_MAX
 from tocsin.log.port import (
     GroupConsumer,
     Isolation,
+    LogCorrupt,
     OffsetCommit,
     OffsetOutOfRange,
     Reader,
@@ -46,6 +48,9 @@ from tocsin.log.port import (
 )
 
 GROUP_NAME_BYTES_MAX: Final = 255
+
+MALFORMED: Final = (LogCorrupt, ValueError, LookupError, TypeError, struct.error)
+"""What reading a row raises that is not as it was written. Checksums keep such rows away; this says so if they do not."""
 
 
 class EmbeddedLog:
@@ -128,6 +133,11 @@ class EmbeddedLog:
                 self._store.write(lambda batch: _put_topics(batch, numbered), sync=True)
                 for topic_id, spec in numbered.items():
                     self._add_topic(spec, topic_id)
+
+    @property
+    def damage(self) -> LogCorrupt | None:
+        """What was found damaged, if anything was. Nothing is written any more, and whoever owns the log should stop."""
+        return self._store.damage
 
     def topics(self) -> dict[str, int]:
         with self._state:
@@ -221,9 +231,20 @@ class EmbeddedLog:
         with self._state:
             self._check_range(partition, offset)  # retention may have passed by meanwhile
         topic, number = where
-        records = [decode(topic, number, offset_of(key), value) for key, value in rows]
+        try:
+            records = [decode(topic, number, offset_of(key), value) for key, value in rows]
+        except MALFORMED as error:
+            raise self._store.met(error) from error
         # Nothing at all below the end: compaction has emptied the rest.
-        return records, records[-1].offset + 1 if records else end
+        after = records[-1].offset + 1 if records else end
+        if partition.spec.cleanup == "delete" and after - offset != len(records):
+            missing = after - offset - len(records)
+            raise self._store.met(
+                LookupError(
+                    f"{missing} of the records {offset} to {after - 1} of {topic}[{number}] are missing"
+                )
+            )
+        return records, after
 
     def sleep(self, consumers: Sequence[Reader | GroupConsumer], deadline_s: float) -> bool:
         """Return when one of the consumers may have something, or was woken; False when the time is up."""
@@ -253,10 +274,13 @@ class EmbeddedLog:
             return [partition for partitions in self._by_id.values() for partition in partitions]
 
     def _load(self) -> None:
-        for _, value in self._store.prefix(TOPIC_ROWS):
-            self._add_topic(*read_topic_row(value))
-        self._load_partitions()
-        self.groups.reload(self._stored_offsets)
+        try:
+            for _, value in self._store.prefix(TOPIC_ROWS):
+                self._add_topic(*read_topic_row(value))
+            self._load_partitions()
+            self.groups.reload(self._stored_offsets)
+        except MALFORMED as error:
+            raise self._store.met(error) from error
 
     def _load_partitions(self) -> None:
         floors = {key: read_floor_row(value) for key, value in self._store.prefix(FLOOR_ROWS)}

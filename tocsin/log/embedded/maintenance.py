@@ -26,7 +26,7 @@ from tocsin.log.embedded.framing import (
 )
 from tocsin.log.embedded.partition import Partition
 from tocsin.log.embedded.store import Batch, Rows, Store
-from tocsin.log.port import LogError
+from tocsin.log.port import LogCorrupt, LogError
 
 STEP_RECORDS_MAX: Final = 500
 """One step holds the interpreter for about 10 ms, and one batch."""
@@ -64,7 +64,10 @@ class Maintenance:
             self._thread.join()
 
     def run_once(self) -> int:
-        """Compact and expire all that the clock allows now. Returns how many records were deleted."""
+        """Compact and expire all that the clock allows now. Returns how many records were deleted.
+
+        Raises LogCorrupt where it meets damage, or if any was met before; the step that met it has changed nothing.
+        """
         return self._pass(gently=False)
 
     def first_at_or_after(self, partition: Partition, timestamp_ms: int, begin: int, end: int) -> int:
@@ -98,6 +101,8 @@ class Maintenance:
         while not self._stop.wait(interval_s):
             try:
                 self._pass(gently=True)
+            except LogCorrupt:
+                return  # the store has told it, and takes no write any more
             except LogError as error:
                 logger.warning("the log's maintenance goes on with its next pass: %s", error)
             except Exception:
@@ -107,6 +112,7 @@ class Maintenance:
 
     def _pass(self, *, gently: bool) -> int:
         with self._running:
+            self._store.check()
             deleted = 0
             for partition in self._partitions():
                 for step in self._steps(partition):

@@ -1,10 +1,14 @@
-"""RocksDB below the embedded log: opened, written durably, read in ranges, and opened again after an I/O error."""
+"""RocksDB below the embedded log: opened, written durably, read in ranges, and opened again after an I/O error.
+
+All reads of ranges use raw iterators: those that rocksdict makes by items() and keys() end in silence at what they cannot
+read, as if there were nothing more (0.3.29; measured). Only status() tells an end from damage.
+"""
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from rocksdict import (
     BlockBasedOptions,
@@ -33,13 +37,19 @@ a full disk half-way leaves an outcome that nobody knows until the next start.""
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one read of a range returns at most, however many records were asked for."""
 
+WHAT_TO_DO: Final = "Stop the node, keep a copy of the directory, and restore it from a backup"
+
 Rows = list[tuple[bytes, bytes]]
 
 logger = logging.getLogger(__name__)
 
 
 class Store:
-    """Thread-safe. Readers go on through a failed write; reopen() waits for them."""
+    """Thread-safe. Readers go on through a failed write; reopen() waits for them.
+
+    Every method raises LogCorrupt when it meets damage. From then on what is sound can still be read, and nothing is
+    written: it would be lost with the backup that has to be restored.
+    """
 
     def __init__(
         self, directory: Directory, *, cache: Cache | None, write_buffers: WriteBufferManager | None
@@ -52,14 +62,18 @@ class Store:
         self._handles: _Handles | None = None
         self.failed: LogError | None = None
         """Set by a write whose outcome is unknown; only reopen() clears it."""
+        self.damage: LogCorrupt | None = None
+        """The first damage that was met. Nothing clears it."""
         self._open()
 
     def write(self, fill: Callable[["Batch"], None], *, sync: bool) -> None:
         """Fill one batch and write it: all of it or nothing. With `sync` it is durable when this returns.
 
-        Raises LogFull (before anything was written) or LogUnavailable (the outcome is unknown until reopen()).
+        Raises LogFull or LogCorrupt (before anything was written), or whatever `failed` is afterwards: then the outcome
+        is unknown until reopen().
         """
         with self._use() as handles:
+            self.check()
             if self.failed is not None:
                 raise self.failed
             batch = Batch(handles)
@@ -72,6 +86,9 @@ class Store:
                 if sync:
                     handles.database.flush_wal(sync=True)
             except Exception as error:
+                if is_damage(error):  # met by RocksDB's own compaction, which then refuses all writes
+                    self.failed = self.met(error)
+                    raise self.failed from error
                 self.failed = LogUnavailable(f"a write to {self._directory.path} failed: {error}")
                 logger.error("%s; the log is opened again with the next write", self.failed)
                 raise self.failed from error
@@ -79,35 +96,25 @@ class Store:
     def read(self, family: str, first: bytes, stop: bytes, rows_max: int) -> Rows:
         """The first rows with first <= key < stop; fewer than rows_max also at READ_BYTES_MAX."""
         with self._use() as handles:
-            options = ReadOptions()
-            options.set_iterate_upper_bound(stop)
-            rows: Rows = []
-            size = 0
             try:
-                row: Any
-                for row in handles.families[family].items(from_key=first, read_opt=options):
-                    rows.append(row)
-                    size += len(row[1])
-                    if len(rows) >= rows_max or size >= READ_BYTES_MAX:
-                        break
+                return _rows(handles.families[family], first, stop, rows_max)
             except Exception as error:
-                raise _explained(error, self._directory) from error
-            return rows
+                raise self._meaning(error) from error
 
     def last(self, family: str, first: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
         """The last row with first <= key < stop."""
         with self._use() as handles:
-            options = ReadOptions()
-            options.set_iterate_lower_bound(first)
-            options.set_iterate_upper_bound(stop)
-            row: Any = next(
-                handles.families[family].items(backwards=True, from_key=stop, read_opt=options), None
-            )
-            return None if row is None else (row[0], row[1])
+            try:
+                return _last_row(handles.families[family], first, stop)
+            except Exception as error:
+                raise self._meaning(error) from error
 
     def get(self, family: str, key: bytes) -> bytes | None:
         with self._use() as handles:
-            value: bytes | None = handles.families[family].get(key)
+            try:
+                value: bytes | None = handles.families[family].get(key)
+            except Exception as error:
+                raise self._meaning(error) from error
             return value
 
     def prefix(self, prefix: bytes) -> Rows:
@@ -125,13 +132,18 @@ class Store:
     def reclaim(self, first: bytes, stop: bytes) -> None:
         """Give the disk space of a range of records that were deleted back. Slow; releases the GIL."""
         with self._use() as handles:
-            handles.families["records"].compact_range(first, stop)
+            try:
+                handles.families["records"].compact_range(first, stop)
+            except Exception as error:
+                raise self._meaning(error) from error
 
     def reopen(self) -> None:
         """Close RocksDB, which refuses all writes after an I/O error, and open it again as it is on the disk.
 
-        Raises LogFull or LogUnavailable if that is not possible yet; then nothing can be read either.
+        Raises LogFull or LogUnavailable if that is not possible yet; then nothing can be read either. A damaged log is
+        not opened again.
         """
+        self.check()
         self._check_room(0)
         with self._idle:
             self._idle.wait_for(lambda: self._using == 0)
@@ -144,11 +156,45 @@ class Store:
             self._idle.wait_for(lambda: self._using == 0)
             self._close_handles()
 
+    def check(self) -> None:
+        """Raises LogCorrupt if damage was met before."""
+        if self.damage is not None:
+            # A new one each time: one that is raised again and again grows by a traceback each time.
+            raise LogCorrupt(str(self.damage))
+
+    def met(self, error: Exception) -> LogCorrupt:
+        """Remember the damage that `error` tells of, unless some was met before, and return what to raise."""
+        where = self._directory.path
+        told = (
+            error
+            if isinstance(error, LogCorrupt) and str(where) in str(error)
+            else LogCorrupt(f"the log in {where} is damaged: {str(error).rstrip('. ')}. {WHAT_TO_DO}")
+        )
+        if self.damage is None:
+            self.damage = LogCorrupt(str(told))
+            logger.error("%s", told)
+        return told
+
     def _open(self) -> None:
+        # What an empty directory may be told to create must not replace what another one has lost.
+        is_new = self._directory.is_new
         try:
-            self._handles = _Handles(self._directory, self._cache, self._write_buffers)
+            if not is_new:
+                self._directory.check_database()
+            self._handles = _Handles(self._directory, self._cache, self._write_buffers, create=is_new)
+            if is_new:
+                self._directory.created()
         except Exception as error:
-            raise _explained(error, self._directory) from error
+            self._close_handles()
+            if str(error).startswith("Invalid argument"):  # a database, but not one of ours
+                raise self.met(error) from error
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: Exception) -> LogError:
+        """What to raise for what rocksdict raised; damage is remembered."""
+        # An iterator in a frame of the traceback would hold the database open for as long as somebody keeps the error.
+        error = error.with_traceback(None)
+        return self.met(error) if is_damage(error) else _explained(error, self._directory)
 
     def _close_handles(self) -> None:
         handles, self._handles = self._handles, None
@@ -201,10 +247,12 @@ class Batch:
 class _Handles:
     """Everything that keeps one opening of the database alive."""
 
-    def __init__(self, directory: Directory, cache: Cache, write_buffers: WriteBufferManager) -> None:
+    def __init__(
+        self, directory: Directory, cache: Cache, write_buffers: WriteBufferManager, *, create: bool
+    ) -> None:
         options = _options(cache, write_buffers)
-        options.create_if_missing(True)
-        options.create_missing_column_families(True)
+        options.create_if_missing(create)
+        options.create_missing_column_families(create)
         self.database = Rdict(
             str(directory.database),
             options,
@@ -247,6 +295,9 @@ def _options(cache: Cache, write_buffers: WriteBufferManager) -> Options:
     options.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
     # A torn end is what a crash leaves and was never acknowledged. Anything else that is broken must not be skipped over.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    # RocksDB's default, and what all of this stands on: files are checked to be there when it opens, and what its own
+    # compaction cannot read stops all writes instead of being left out.
+    options.set_paranoid_checks(True)
     options.set_max_total_wal_size(WAL_BYTES_MAX)
     options.set_max_open_files(256)
     options.set_max_background_jobs(2)
@@ -257,15 +308,58 @@ def _options(cache: Cache, write_buffers: WriteBufferManager) -> Options:
     return options
 
 
+def _rows(family: Rdict, first: bytes, stop: bytes, rows_max: int) -> Rows:
+    iterator = family.iter(_within(first, stop))
+    iterator.seek(first)
+    # Bound methods and no call in between: 0.4 us per row, and a bulk read is made of these.
+    key_here, value_here, go_on = iterator.key, iterator.value, iterator.next
+    rows: Rows = []
+    size = 0
+    while (key := key_here()) is not None:
+        value: bytes = value_here()
+        rows.append((key, value))
+        size += len(value)
+        if len(rows) >= rows_max or size >= READ_BYTES_MAX:
+            return rows
+        go_on()
+    iterator.status()
+    return rows
+
+
+def _last_row(family: Rdict, first: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+    iterator = family.iter(_within(first, stop))
+    iterator.seek_for_prev(stop)
+    key: bytes | None = iterator.key()
+    if key is not None:
+        return key, iterator.value()
+    iterator.status()
+    return None
+
+
+def _within(first: bytes, stop: bytes) -> ReadOptions:
+    options = ReadOptions()
+    options.set_iterate_lower_bound(first)
+    options.set_iterate_upper_bound(stop)
+    options.set_verify_checksums(True)  # of each block that comes from the disk; the default, too
+    return options
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether what is stored is not what was written. RocksDB's errors have no class of their own, but a text."""
+    if isinstance(error, LogError):
+        return isinstance(error, LogCorrupt)
+    text = str(error)
+    return text.startswith(("Corruption", "Not implemented")) or "No such file" in text
+
+
 def _explained(error: Exception, directory: Directory) -> LogError:
+    """What is no damage."""
     text = str(error)
     where = directory.path
     if isinstance(error, LogError):
         return error
-    if "lock" in text.lower() and text.startswith("IO error"):
+    if "lock hold by current process" in text or "While lock file" in text:
         return LogLocked(f"the database in {where} is held open by something that is no Tocsin node: {text}")
     if "No space left" in text:
         return LogFull(f"{where} is full, so the log cannot be opened: free some space and go on ({text})")
-    if text.startswith("IO error"):
-        return LogUnavailable(f"the log in {where} cannot be read or written: {text}")
-    return LogCorrupt(f"the log in {where} is damaged: {text}. Keep a copy, then restore it from a backup")
+    return LogUnavailable(f"the log in {where} cannot be read or written: {text}")
