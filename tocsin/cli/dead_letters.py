@@ -48,7 +48,7 @@ def redrive(
     every: Annotated[bool, typer.Option("--all", help="All of them, or all of --namespace.")] = False,
     namespace: _Namespace = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="With --all: at most so many.")] = 10_000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --all: only say which.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing; say which would be.")] = False,
     reason: Reason = "",
     no_wait: NoWait = False,
     url: Url = DEFAULT_URL,
@@ -62,6 +62,8 @@ def redrive(
     with Node(url, as_json=as_json) as node:
         if every:
             done = _redrive_all(node, namespace, limit, reason, dry_run=dry_run)
+        elif dry_run:
+            done = _check_each(node, runs or [], as_json=as_json)
         else:
             done = _redrive_each(node, runs or [], reason, no_wait=no_wait)
     if as_json:
@@ -78,6 +80,19 @@ def _redrive_each(node: Node, runs: list[str], reason: str, *, no_wait: bool) ->
     for run in runs:
         path = run_path("/v1/dead-letters", run, "/redrive")
         node.ask("POST", path, params={"wait": waiting(no_wait)}, body={"reason": reason})
+    return runs
+
+
+def _check_each(node: Node, runs: list[str], *, as_json: bool) -> list[str]:
+    """The runs, if each can be run again, by the rule that the node applies when it is asked to."""
+    for run in runs:
+        status = node.ask("GET", run_path("/v1/runs", run))["status"]
+        if status != "failed":
+            raise Failure(
+                f"{run} is {status}; only a failed run can be run again.",
+                exit_code=EXIT_INPUT,
+                as_json=as_json,
+            )
     return runs
 
 

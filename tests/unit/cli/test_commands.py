@@ -196,6 +196,19 @@ def test_dead_letters_are_listed_and_run_again(job: Served) -> None:
     assert 2 == job.run("dead-letters", "redrive", runs[0], "--all").code
 
 
+def test_a_dry_run_of_a_redrive_checks_the_named_runs_and_runs_none(job: Served) -> None:
+    job.node.state.put_dead(RUN)
+    before = len(job.node.records(NAMES.commands))
+    foreseen = job.run("dead-letters", "redrive", RUN, "--dry-run")
+    assert (0, f"would redrive {RUN}\n") == (foreseen.code, foreseen.out)
+    job.node.state.put_run("default/a!t.x", "succeeded")
+    refused = job.run("dead-letters", "redrive", RUN, "default/a!t.x", "--dry-run")
+    assert (2, "") == (refused.code, refused.out)
+    assert "default/a!t.x is succeeded" in refused.err
+    assert 2 == job.run("dead-letters", "redrive", "default/nobody@20260101T000000.000Z", "--dry-run").code
+    assert before == len(job.node.records(NAMES.commands))
+
+
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
