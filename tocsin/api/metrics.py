@@ -133,7 +133,21 @@ def _workers(workers: list[WorkerSnapshot], services: ApiServices) -> Iterator[M
         alive.add_metric([name], count)
         idle.add_metric([name], 0 if count else 1)
     in_flight = GaugeMetricFamily("tocsin_worker_in_flight", "Executions under way", labels=label)
-    held = GaugeMetricFamily("tocsin_worker_held", "Dispatches that wait for their instant", labels=label)
+    held = GaugeMetricFamily(
+        "tocsin_worker_held",
+        "Dispatches that have not begun: ahead of their instant, or overdue",
+        labels=label,
+    )
+    overdue = GaugeMetricFamily(
+        "tocsin_worker_held_overdue",
+        "Dispatches whose instant has passed and that wait for a slot, of the worker or towards their host and port",
+        labels=label,
+    )
+    overdue_s = GaugeMetricFamily(
+        "tocsin_worker_held_overdue_seconds",
+        "How long the oldest of tocsin_worker_held_overdue is past its instant",
+        labels=label,
+    )
     started = CounterMetricFamily("tocsin_worker_started", "Executions that have begun", labels=label)
     offset = GaugeMetricFamily(
         "tocsin_worker_clock_offset_seconds", "The worker's wall clock minus the log's", labels=label
@@ -145,6 +159,8 @@ def _workers(workers: list[WorkerSnapshot], services: ApiServices) -> Iterator[M
         queue = [worker.queue]
         in_flight.add_metric(queue, worker.in_flight)
         held.add_metric(queue, worker.held)
+        overdue.add_metric(queue, worker.held_overdue)
+        overdue_s.add_metric(queue, worker.held_overdue_ms / 1000)
         started.add_metric(queue, worker.started_total)
         offset.add_metric(queue, worker.clock_offset_ms / 1000)
         if worker.lateness_buckets:
@@ -154,4 +170,4 @@ def _workers(workers: list[WorkerSnapshot], services: ApiServices) -> Iterator[M
                 [*buckets, ("+Inf", float(worker.started_total))],
                 sum_value=worker.lateness_sum_ms / 1000,
             )
-    yield from (alive, idle, in_flight, held, started, offset, lateness)
+    yield from (alive, idle, in_flight, held, overdue, overdue_s, started, offset, lateness)

@@ -31,7 +31,11 @@ class WorkerSnapshot:
     in_flight: int = 0
     """Executions that have begun and not ended."""
     held: int = 0
-    """Dispatches that wait for their instant."""
+    """Dispatches that have not begun: they wait for their instant, or for a slot."""
+    held_overdue: int = 0
+    """Those of them whose instant has passed."""
+    held_overdue_ms: int = 0
+    """How long ago the instant of the oldest of these was."""
     started_total: int = 0
     lateness_sum_ms: int = 0
     lateness_buckets: Mapping[int, int] = field(default_factory=dict)

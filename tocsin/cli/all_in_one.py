@@ -241,12 +241,16 @@ class AllInOne:
         return found
 
     def _snapshots(self) -> Iterator[WorkerSnapshot]:
+        now_ms = self._clock.now_ms()
         for queue, metrics in self._metrics().items():
+            since_ms = metrics.held_overdue_since_ms
             yield WorkerSnapshot(
                 queue=queue,
                 live=int(metrics.partitions > 0),
                 in_flight=metrics.in_flight,
                 held=metrics.held,
+                held_overdue=metrics.held_overdue,
+                held_overdue_ms=max(0, now_ms - since_ms) if since_ms else 0,
                 started_total=metrics.started,
                 lateness_sum_ms=metrics.lateness.sum_ms,
                 lateness_buckets=dict(

@@ -41,6 +41,8 @@ JOIN_WAIT_S: Final = 0.05
 """While no partition is held: each step of a rebalance is served by a poll."""
 
 FORGET_EVERY_S: Final = 10.0
+SURVEY_EVERY_S: Final = 1.0
+"""How often the oldest overdue record is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,7 @@ class WorkerCore:
         self._stopping = False
         self._drain_until_s = 0.0
         self._forget_at_s = clock.monotonic_s() + FORGET_EVERY_S
+        self._survey_at_s = 0.0
         self._group.subscribe(
             topics.due(config.queue),
             on_assign=self._on_assign,
@@ -345,6 +348,10 @@ class WorkerCore:
         metrics, holding = self.metrics, self._holding
         metrics.in_flight = len(self._executions)
         metrics.held = holding.held_count
+        metrics.held_overdue = holding.overdue_count()
+        if now_s >= self._survey_at_s or not metrics.held_overdue:
+            self._survey_at_s = now_s + SURVEY_EVERY_S
+            metrics.held_overdue_since_ms = holding.overdue_since_ms()
         metrics.held_bytes = sum(holding.held_bytes.values())
         metrics.partitions = len(self._assignments)
         metrics.partitions_open = sum(1 for assignment in self._assignments if self._is_open(assignment))

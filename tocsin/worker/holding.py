@@ -6,6 +6,7 @@ One class per store: Held is one record, Holding all of them, by run, by job, by
 import heapq
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 from tocsin.schemas.records import DueRun, Lane
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 HELD_OVERHEAD_BYTES: Final = 2_000
 """What a held record costs beside its encoded bytes: the decoded run, its place in the heap and in two indexes."""
+
+SURVEYED_MAX: Final = 10_000
+"""Overdue records among which the oldest is looked for: a millisecond of work, and they came in the order of their dues."""
 
 HeldState = Literal[
     "held",  # waits for its instant, or for a slot
@@ -85,6 +89,8 @@ class Holding:
         self._normal = FairQueue()
         self._by_run: dict[str, list[Held]] = {}
         self._by_job: dict[str, dict[int, Held]] = {}
+        self._overdue: dict[int, Held] = {}
+        """Held, and their instant has come: a few while there are slots, and what waits for them otherwise."""
         self.held_bytes: dict[Lane, int] = {"due": 0, "due-now": 0}
         self.held_count = 0
 
@@ -132,6 +138,7 @@ class Holding:
         if held.state == "held":
             self.held_bytes[held.lane] -= held.bytes
             self.held_count -= 1
+            self._overdue.pop(id(held), None)
             held.assignment.lane(held.lane).held -= 1
         held.state = state
 
@@ -153,6 +160,7 @@ class Holding:
 
     def put_back(self, held: Held) -> None:
         """A held record waits for its instant (again)."""
+        self._overdue.pop(id(held), None)
         self.put_back_until(held, held.run.due_ms)
 
     def put_back_until(self, held: Held, instant_ms: int) -> None:
@@ -169,7 +177,16 @@ class Holding:
         while heap and heap[0][0] <= now_ms:
             held = heapq.heappop(heap)[2]
             if held.state == "held":
+                self._overdue[id(held)] = held
                 self.make_ready(held)
+
+    def overdue_count(self) -> int:
+        """Held although their instant has passed."""
+        return len(self._overdue)
+
+    def overdue_since_ms(self) -> int:
+        """The due instant of the oldest of them; 0: there is none."""
+        return min((held.run.due_ms for held in islice(self._overdue.values(), SURVEYED_MAX)), default=0)
 
     def next_due_ms(self) -> int | None:
         heap = self._heap

@@ -55,6 +55,10 @@ class WorkerMetrics:
     in_flight: int = 0
     held: int = 0
     held_bytes: int = 0
+    held_overdue: int = 0
+    """Held although their instant has passed: no slot is free, or none towards their host and port."""
+    held_overdue_since_ms: int = 0
+    """The due instant of the oldest of these; 0: there is none."""
     partitions: int = 0
     partitions_open: int = 0
     """Whose gates are passed and whose membership is fresh, so that runs may start."""

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.worker.world import NAMES, QUEUE, World
 from tocsin.schemas.codec import decode
-from tocsin.schemas.records import Quarantined
+from tocsin.schemas.records import Control, Quarantined
 
 
 def test_a_run_starts_at_its_due_instant_and_not_before(world: World) -> None:
@@ -32,6 +32,51 @@ def test_a_run_whose_instant_moved_away_again_waits_for_it(world: World) -> None
 
     world.pass_time(100)
     assert ["ns/a@1"] == worker.executor.runs()
+
+
+def test_what_waits_behind_a_hanging_endpoint_is_counted_and_its_age_known(world: World) -> None:
+    worker = world.worker(per_target_max=1)
+    first = world.run("ns/a@1", in_ms=100)
+    second, third = world.run("ns/b@1", in_ms=200), world.run("ns/c@1", in_ms=300)
+    for run in (third, second, first, world.run("ns/d@1", in_ms=3_600_000)):
+        world.due(run)
+    world.settle()
+    metrics = worker.core.metrics
+    assert (4, 0, 0) == (metrics.held, metrics.held_overdue, metrics.held_overdue_since_ms)
+
+    world.pass_time(5_000)
+    assert ["ns/a@1"] == worker.executor.runs()
+    assert (3, 2, second.due_ms) == (metrics.held, metrics.held_overdue, metrics.held_overdue_since_ms)
+
+    worker.executor.end(worker.executor.only())
+    world.pass_time(2_000)
+    assert ["ns/a@1", "ns/b@1"] == worker.executor.runs()
+    assert (1, third.due_ms) == (metrics.held_overdue, metrics.held_overdue_since_ms)
+
+    worker.executor.end(worker.executor.only())
+    world.pass_time(50)
+    assert (1, 0, 0) == (metrics.held, metrics.held_overdue, metrics.held_overdue_since_ms)
+
+
+def test_what_waits_for_a_slot_is_overdue_until_it_is_withdrawn_or_its_instant_moves_away(
+    world: World,
+) -> None:
+    worker = world.worker(clock_offset_max_ms=None)
+    worker.executor.slots = 0
+    for run_id in ("ns/a@1", "ns/b@1"):
+        world.due(world.run(run_id, in_ms=100))
+    world.pass_time(150)
+    metrics = worker.core.metrics
+    assert 2 == metrics.held_overdue
+
+    world.control(Control(run_id="ns/a@1", withdrawn_upto=1, withdrawn_how="withdraw"))
+    world.pass_time(100)
+    assert 1 == metrics.held_overdue
+
+    world.clock.step_wall(-1_000)
+    worker.executor.slots = 1
+    world.pass_time(50)
+    assert (1, 0, 0) == (metrics.held, metrics.held_overdue, metrics.held_overdue_since_ms)
 
 
 def test_an_error_that_no_utf8_can_hold_is_reported_as_far_as_it_goes(world: World) -> None:
