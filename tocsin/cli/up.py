@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -20,6 +21,8 @@ from tocsin.streams.configuration import NewerSchemaLevel
 from tocsin.streams.store import StoreError
 
 EXIT_INTERRUPTED: Final = 130
+OURS: Final = str(Path(__file__).parents[1]) + os.sep
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def up(
@@ -44,6 +47,11 @@ def up(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
 ) -> None:
     """Run the all-in-one node: everything in one process, durable in one directory."""
+    if log_level not in LOG_LEVELS:
+        raise Failure(
+            f"--log-level is {', '.join(LOG_LEVELS[:-1])} or {LOG_LEVELS[-1]}, not {log_level!r}",
+            exit_code=EXIT_INPUT,
+        )
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if not str(data).strip():
         raise Failure("--data names a directory, for example --data ./data", exit_code=EXIT_INPUT)
@@ -71,8 +79,9 @@ def up(
         except (LogError, StoreError, NewerSchemaLevel, OSError) as error:
             raise Failure(f"the node cannot start: {error}") from None
         _tell(f"Tocsin is up at {url} (reference: {url}/docs), its data in {data.resolve()}")
+        called = _called()
         _tell(
-            "Next: `tocsin sink` in a second terminal, `tocsin jobs apply -f examples/hello.yaml` in a third."
+            f"Next: `{called} sink` in a second terminal, `{called} jobs apply -f examples/hello.yaml` in a third."
         )
         failed = node.serve(listening)
     finally:
@@ -134,11 +143,49 @@ def _listen(host: str, port: int, api_key: str) -> socket.socket:
     return listening
 
 
+def _called() -> str:
+    """How this command was called, so that what we tell to type is found by the shell: .venv/bin is in few paths."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "tocsin" else "tocsin"
+
+
 def _import_functions(name: str) -> None:
     """The module, imported for what its @function decorators register."""
+    from tocsin.client.functions import registry
+
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -m` does: a module of the working directory can be named
+    before = len(registry)
     try:
-        importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise Failure(f"--functions {name}: {_what_and_where(error)}", exit_code=EXIT_INPUT) from None
         raise Failure(f"--functions {name}: {error}", exit_code=EXIT_INPUT) from None
+    except Exception as error:  # noqa: BLE001 - whatever a module of theirs raises is theirs to see, without our frames
+        raise Failure(f"--functions {name}: {_what_and_where(error)}", exit_code=EXIT_INPUT) from None
+    if len(registry) == before and not _registers(module.__name__):
+        print(
+            f"--functions {name}: registers no function; mark them with @function, from tocsin.client",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _registers(module: str) -> bool:
+    """Whether it registered some before: it may have been imported by another module that was named."""
+    from tocsin.client.functions import registry
+
+    found = [registry.get(each) for each in registry]
+    return any(each is not None and each.call.__module__ == module for each in found)
+
+
+def _what_and_where(error: Exception) -> str:
+    """`TypeError: message (module.py:9)`: the last line outside the machinery of imports and of Tocsin."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):
+        return text  # its text ends with the place
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not f.filename.startswith((OURS, "<frozen importlib"))]
+    theirs = [f for f in theirs if f.filename != importlib.__file__]
+    return f"{text} ({Path(theirs[-1].filename).name}:{theirs[-1].lineno})" if theirs else text

@@ -147,15 +147,15 @@ registry: Final = FunctionRegistry()
 @overload
 def function(call: F, /) -> F: ...
 @overload
-def function(name: str, /) -> Callable[[F], F]: ...
-def function(call_or_name: F | str, /) -> F | Callable[[F], F]:
+def function(name: str | None = None) -> Callable[[F], F]: ...
+def function(name: F | str | None = None) -> F | Callable[[F], F]:
     """Register the decorated callable under its own name, or under the given one. It stays callable as before."""
-    if not isinstance(call_or_name, str):
-        registry.register(call_or_name)
-        return call_or_name
+    if name is not None and not isinstance(name, str):
+        registry.register(name)
+        return name
 
     def named(call: F) -> F:
-        registry.register(call, call_or_name)
+        registry.register(call, name)
         return call
 
     return named

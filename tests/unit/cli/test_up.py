@@ -1,0 +1,103 @@
+"""What `tocsin up` refuses before it opens anything. How it runs is tested with the node as a process."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Done, spawned
+from tocsin.cli import up
+from tocsin.client.functions import FunctionRegistry, function, registry
+
+ELSEWHERE = ("--host", "192.0.2.1", "--port", "0")
+"""An address that needs a key which is not there: what is right ends here, with a message of its own."""
+
+
+def test_a_log_level_that_is_none_is_named_with_the_ones_there_are(tmp_path: Path) -> None:
+    done = spawned("up", "--data", str(tmp_path / "data"), "--log-level", "loud")
+    assert (2, "", "--log-level is debug, info, warning or error, not 'loud'\n") == (
+        done.code,
+        done.out,
+        done.err,
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def _with_module(tmp_path: Path, text: str) -> Done:
+    (tmp_path / "their_functions.py").write_text(text)
+    return spawned(
+        "up",
+        "--data",
+        str(tmp_path / "data"),
+        *ELSEWHERE,
+        "--functions",
+        "their_functions",
+        PYTHONPATH=f"{tmp_path}:{Path(__file__).parents[3]}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\n\nint(None)\n", "TypeError: int() argument must be"),
+        ("import nowhere_at_all\n", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("def f(:\n", "SyntaxError: invalid syntax"),
+        ("from tocsin.client import function\n\n@function('no name')\ndef f(): ...\n", "ValueError: a func"),
+    ],
+)
+def test_a_module_that_fails_at_its_import_is_told_by_its_error_and_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    done = _with_module(tmp_path, text)
+    assert (2, "") == (done.code, done.out)
+    assert done.err.startswith(f"--functions their_functions: {said}")
+    line = {"T": 3, "M": 1, "S": 1, "V": 3}[said[0]]
+    assert f"their_functions.py{', line ' if said[0] == 'S' else ':'}{line})" in done.err
+    assert 1 == len(done.err.splitlines())
+
+
+def test_a_module_that_is_not_there_is_named_without_a_line() -> None:
+    done = spawned("up", *ELSEWHERE, "--functions", "nowhere_at_all")
+    assert (2, "--functions nowhere_at_all: No module named 'nowhere_at_all'\n") == (done.code, done.err)
+
+
+def test_a_module_without_functions_is_warned_of_and_one_with_some_is_not(tmp_path: Path) -> None:
+    empty = _with_module(tmp_path, "x = 1\n")
+    assert "--functions their_functions: registers no function; mark them with @function" in empty.err
+    filled = _with_module(tmp_path, "from tocsin.client import function\n@function\ndef f(): ...\n")
+    assert "registers no" not in filled.err
+    assert "TOCSIN_API_KEY" in filled.err
+
+
+@pytest.mark.parametrize(
+    ("called", "told"),
+    [
+        (".venv/bin/tocsin", ".venv/bin/tocsin"),
+        ("tocsin", "tocsin"),
+        ("/somewhere/tocsin/cli/__main__.py", "tocsin"),
+    ],
+)
+def test_what_to_type_next_is_found_by_the_shell(
+    monkeypatch: pytest.MonkeyPatch, called: str, told: str
+) -> None:
+    monkeypatch.setattr("sys.argv", [called, "up"])
+    assert told == up._called()
+
+
+def test_a_function_takes_its_name_by_position_and_by_keyword(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_functions", FunctionRegistry()._functions)
+
+    @function
+    def plain() -> int:
+        return 1
+
+    @function("by.position")
+    def first() -> None: ...
+
+    @function(name="by.keyword")
+    def second() -> None: ...
+
+    @function()
+    def called() -> None: ...
+
+    assert ["by.keyword", "by.position", "called", "plain"] == list(registry)
+    assert 1 == plain()
