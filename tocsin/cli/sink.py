@@ -26,8 +26,11 @@ STOP_WITHIN_S: Final = 1.0
 
 def sink(
     *,
-    port: Annotated[int, typer.Option("--port", help="0: any free one; the first line says which.")] = 8790,
-    host: Annotated[str, typer.Option("--host")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option("--port", min=0, max=65_535, help="0: any free one; the first line says which."),
+    ] = 8790,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     delay: Annotated[
         str,
         typer.Option("--delay", help="Wait so long before answering: 250ms, 2s; a number is milliseconds."),

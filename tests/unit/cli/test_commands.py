@@ -332,6 +332,13 @@ def test_a_port_that_is_taken_is_explained(receiver: str) -> None:
     assert "--port" in done.err
 
 
+@pytest.mark.parametrize("port", ["99999", "65536", "-1"])
+def test_a_port_that_is_none_is_refused_and_does_not_become_another(port: str) -> None:
+    done = tocsin("sink", f"--port={port}")
+    assert 2 == done.code
+    assert "65535" in done.err
+
+
 def test_a_delay_needs_a_unit_that_is_one() -> None:
     done = tocsin("sink", "--delay", "soon")
     assert 2 == done.code
