@@ -3,11 +3,13 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from heapq import merge
 from typing import Final
 
 from tocsin.clock import Clock
 from tocsin.log.partitioner import partition_for
+from tocsin.log.port import LogUnavailable
 from tocsin.schemas.job import Job, JobKey
 from tocsin.schemas.records import DeadLetter, RunEvent
 from tocsin.schemas.rows import DeadRow, JobRow
@@ -16,6 +18,8 @@ from tocsin.streams.ids import job_key_of
 from tocsin.streams.partitions import OwnedPartition
 from tocsin.streams.queries import JobFilter, JobView, Page, PartitionHealth
 from tocsin.streams.reader import StoreReader
+from tocsin.streams.restore import Progress
+from tocsin.streams.rocks import StoreClosed
 from tocsin.streams.runs import event_of
 from tocsin.streams.topology import Topology
 
@@ -26,8 +30,20 @@ RECENT_RUNS_MAX: Final = 10_000
 TIMERS_LOOKED_AT_MAX: Final = 10_000
 
 
+class PartitionGone(LogUnavailable):
+    """A partition was given up, or is opened again, while the question was answered. Ask again."""
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    try:
+        yield
+    except StoreClosed as error:
+        raise PartitionGone("the partition is just being opened again, or moves: ask again") from error
+
+
 class Answers:
-    """Implements queries.Queries over one topology."""
+    """Implements queries.Queries over one topology. Methods raise PartitionGone."""
 
     def __init__(self, topology: Topology, clock: Clock) -> None:
         self._topology = topology
@@ -37,6 +53,7 @@ class Answers:
 
     # --- jobs
 
+    @asking()
     def get_job(self, key: JobKey) -> JobView | None:
         reader = self._reader_of(key)
         found = None if reader is None else reader.job(key)
@@ -53,6 +70,7 @@ class Answers:
             actor=definition.actor,
         )
 
+    @asking()
     def list_jobs(self, where: JobFilter, *, cursor: str, limit: int) -> Page[JobView]:
         prefix = f"{where.namespace}/{where.id_prefix}" if where.namespace else ""
         if cursor:
@@ -76,6 +94,7 @@ class Answers:
 
     # --- runs
 
+    @asking()
     def runs_of(self, key: JobKey, *, cursor: str, limit: int) -> Page[RunEvent]:
         start = cursors.place(cursor) if cursor else 0
         reader = self._reader_of(key)
@@ -89,17 +108,20 @@ class Answers:
         return Page(items=page, next_cursor=str(start + limit) if more else "")
 
     def recent_runs(self, *, namespace: str, status: str, limit: int) -> Sequence[RunEvent]:
-        newest: dict[str, RunEvent] = {}
+        newest: list[RunEvent] = []
+        seen: set[str] = set()
         for event in reversed(list(self._recent)):
-            if event.run_id in newest or (namespace and event.namespace != namespace):
+            if event.run_id in seen or (namespace and event.namespace != namespace):
                 continue
+            seen.add(event.run_id)  # what it was before does not count
             if status and event.status != status:
                 continue
-            newest[event.run_id] = event
+            newest.append(event)
             if len(newest) == limit:
                 break
-        return tuple(newest.values())
+        return newest
 
+    @asking()
     def get_run(self, run_id: str) -> RunEvent | None:
         try:
             key = job_key_of(run_id)
@@ -121,6 +143,7 @@ class Answers:
         # What has left the job's ring may still be in the memory of what was committed lately.
         return next((event for event in reversed(list(self._recent)) if event.run_id == run_id), None)
 
+    @asking()
     def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]:
         prefix = f"{namespace}/" if namespace else ""
         after = cursors.job_and_seq(cursor) if cursor else None
@@ -138,24 +161,21 @@ class Answers:
 
     def health(self) -> Sequence[PartitionHealth]:
         now_ms = self._clock.now_ms()
-        return tuple(self._health_of(each, now_ms) for each in list(self._topology.partitions.values()))
+        found = {number: _not_ready(number, None) for number in self._topology.unopened}
+        for each in list(self._topology.partitions.values()):
+            try:
+                found[each.number] = self._health_of(each, now_ms)
+            except StoreClosed:
+                found[each.number] = _not_ready(each.number, None)
+        if not found:  # nothing is assigned yet: whatever is asked for would look as if it did not exist
+            partitions = self._topology.configuration.cluster.partitions
+            found = {number: _not_ready(number, None) for number in range(partitions)}
+        return tuple(found.values())
 
     def _health_of(self, each: OwnedPartition, now_ms: int) -> PartitionHealth:
-        journal, progress = each.committed_journal, each.progress
+        journal = each.committed_journal
         if not each.ready or journal is None:
-            return PartitionHealth(
-                partition=each.number,
-                ready=False,
-                watermark_ms=0,
-                tick_ms=0,
-                jobs=0,
-                open_runs=0,
-                dead_letters=0,
-                overdue=0,
-                pending={},
-                restore_done=0 if progress is None else progress.done,
-                restore_total=0 if progress is None else progress.total,
-            )
+            return _not_ready(each.number, each.progress)
         reader = each.store.reader()
         counts = reader.counts()
         return PartitionHealth(
@@ -178,11 +198,12 @@ class Answers:
             return topology.reading.held
         if topology.log_trouble:
             return f"the log did not take the last commit: {topology.log_trouble}"
-        partitions = list(topology.partitions.values())
-        restoring = sum(not each.ready for each in partitions)
-        if restoring or not partitions:
-            return f"restoring: {restoring} of {len(partitions)} partitions are not ready yet"
-        return ""
+        ready = {each.number: each.ready for each in list(topology.partitions.values())}
+        ready |= dict.fromkeys(topology.unopened, False)
+        if not ready:
+            return "restoring: no partition is assigned to this process yet"
+        restoring = sum(not each for each in ready.values())
+        return f"restoring: {restoring} of {len(ready)} partitions are not ready yet" if restoring else ""
 
     def applied(self, topic: str, partition: int, offset: int) -> "Future[None]":
         return self._topology.applied(topic, partition, offset)
@@ -198,6 +219,22 @@ class Answers:
         number = partition_for(key.encode(), self._topology.configuration.cluster.partitions)
         each = self._topology.partitions.get(number)
         return each.store.reader() if each is not None and each.ready else None
+
+
+def _not_ready(number: int, progress: Progress | None) -> PartitionHealth:
+    return PartitionHealth(
+        partition=number,
+        ready=False,
+        watermark_ms=0,
+        tick_ms=0,
+        jobs=0,
+        open_runs=0,
+        dead_letters=0,
+        overdue=0,
+        pending={},
+        restore_done=0 if progress is None else progress.done,
+        restore_total=0 if progress is None else progress.total,
+    )
 
 
 def _may_match(where: JobFilter, key: JobKey, row: JobRow) -> bool:

@@ -436,6 +436,11 @@ class Topology:
     def configuration(self) -> Configuration:
         return self._configuration.current
 
+    @property
+    def unopened(self) -> tuple[int, ...]:
+        """Partitions that are ours, and wait for the log to answer before they can be opened."""
+        return tuple(self._unopened)
+
     def applied(self, topic: str, partition: int, offset: int) -> "Future[None]":
         """Done when the record was applied and the commit stands. From any thread."""
         future = self._waiters.add(topic, partition, offset)
