@@ -189,7 +189,8 @@ def _skip_run(work: Work, key: JobKey, row: JobRow, run: RunRow, reason: str) ->
     if row.finished_ms and not row.deleted_ms and not row.broken:
         definition = work.current(key, row)
         if definition.job.schedule.max_runs is not None:
-            arm(work, key, row, definition, row.decided_ms)
+            # The schedule goes on from here: while it had ended, there were no occurrences.
+            arm(work, key, row, definition, max(row.decided_ms, work.now_ms))
     after_run_ended(work, key, row)
 
 

@@ -209,7 +209,8 @@ def _keep_spread_out(
 
     They follow the new definition if it names the same ones, else they are skipped.
     """
-    before = _spread_out(row, old, first_ms, effective_ms)
+    one_shot = old.job.schedule.kind in ("at", "delay")  # what a delay counts from has moved on already
+    before = (first_ms,) if one_shot else _spread_out(row, old, first_ms, effective_ms)
     after: tuple[int, ...] = ()
     if not (row.broken or is_used_up(row, new) or new.job.schedule.after_completion):
         after = _spread_out(row, new, first_ms, effective_ms)
