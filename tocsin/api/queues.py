@@ -46,6 +46,10 @@ async def create_queue(api: Api, request: Request, name: QueueName) -> JSONRespo
     kind = fields.get("kind", "http")
     if kind not in get_args(Kind):
         raise invalid("kind", "queue-kind", f"write one of {', '.join(get_args(Kind))}", kind)
+    if kind == "topic":
+        raise invalid(
+            "kind", "not-available", "topic targets are not available yet: write http or function", kind
+        )
     partitions = fields.get("partitions")
     if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
         raise invalid("partitions", "range", f"1 to {PARTITIONS_MAX}", str(partitions))

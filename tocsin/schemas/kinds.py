@@ -254,6 +254,7 @@ class Several:
 
     of: Kind
     most: int
+    least: int = 0
     alone: bool = False
     expected: str
 
@@ -268,6 +269,10 @@ class Several:
             return reading.refuse(
                 where, "too-many", f"at most {self.most} items are allowed here, not {len(value)}"
             )
+        if len(value) < self.least:
+            return reading.refuse(
+                where, "empty", f"the list is empty: give {self.expected}, or leave the field out"
+            )
         read = [self.of.read(item, f"{where}[{i}]", reading) for i, item in enumerate(value)]
         return WRONG if WRONG in read else tuple(read)
 
@@ -278,6 +283,8 @@ class Several:
     def schema(self, definitions: dict[str, JsonSchema], /) -> JsonSchema:
         item = self.of.schema(definitions)
         many: JsonSchema = {"type": "array", "items": item, "maxItems": self.most}
+        if self.least:
+            many["minItems"] = self.least
         return {"anyOf": [item, many]} if self.alone else many
 
 

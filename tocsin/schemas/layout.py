@@ -83,7 +83,7 @@ EXCLUSION: Final = Section(
 )
 
 _CRONS: Final = Several(
-    of=_EXPRESSION, most=EXPRESSIONS_MAX, alone=True, expected="a cron expression, or a list of them"
+    of=_EXPRESSION, most=EXPRESSIONS_MAX, least=1, alone=True, expected="a cron expression, or a list of them"
 )
 _EXCLUSIONS: Final = Several(of=EXCLUSION, most=EXCLUSIONS_MAX, expected="a list of exclusions")
 _RUNS: Final = Whole(low=1, high=RUNS_MAX)

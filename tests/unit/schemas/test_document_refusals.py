@@ -255,3 +255,9 @@ def test_a_value_without_end_is_shown_by_its_beginning() -> None:
             [found] = parse(document)[1]
             assert "..." in found.value
         assert parse(with_http(body=value))[0] is None
+
+
+def test_an_empty_list_of_expressions_is_no_schedule() -> None:
+    job, (found,) = parse({"id": "a", "target": {"http": {"url": "http://x/"}}, "schedule": {"cron": []}})
+    assert job is None
+    assert (found.field, found.rule) == ("schedule.cron", "empty")
