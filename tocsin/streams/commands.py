@@ -77,7 +77,9 @@ def apply_command(
     work: Work, key: JobKey, command: Command, timestamp_ms: int, source: tuple[str, int]
 ) -> None:
     row = work.job(key)
-    if row is None or row.deleted_ms:
+    # A deletion lets what has begun run on: that can be cancelled as before.
+    runs_on = row is not None and bool(row.open) and isinstance(command, CancelRun)
+    if row is None or (row.deleted_ms and not runs_on):
         _refuse(work, key, None if row is None else row, command, timestamp_ms, source, "unknown_job")
         return
     why = ""

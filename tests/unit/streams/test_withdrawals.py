@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.streams.driver import T0, Driver, job
 from tocsin.schemas.job import HttpTarget, Overlap, Retry, Schedule
 from tocsin.schemas.records import CancelRun, DueRun, Pause, Redrive, Resume, SkipNext
@@ -109,6 +111,31 @@ def test_deletion_closes_what_waits_and_lets_what_runs_end(drive: Driver) -> Non
     drive.advance(7 * 86_400_000 + 10_000, step_ms=3_600_000)
     (tombstone,) = drive.take(tuple)
     assert tombstone[2] == b"default/a"
+
+
+@pytest.mark.parametrize("answer", ["cancelled", "succeeded"])
+def test_what_runs_on_after_a_deletion_can_be_cancelled(drive: Driver, answer: str) -> None:
+    due = dispatched_ahead(drive)
+    drive.advance(4_000)
+    drive.report(due, "started")
+    drive.delete()
+    drive.command(CANCEL)
+    assert "cancel" == drive.controls()[-1].withdrawn_how
+    assert [] == drive.ends()
+    drive.report(due, answer)
+    assert [(5, answer)] == [end[:2] for end in drive.ends()]
+    assert [] == drive.row.open
+
+
+def test_a_cancel_of_what_a_deletion_has_ended_is_refused(drive: Driver) -> None:
+    due = dispatched_ahead(drive)
+    drive.delete()
+    drive.report(due, "dropped")
+    drive.advance(10_000)
+    drive.job_events()
+    drive.command(CANCEL)
+    assert [] == drive.row.open
+    assert ["rejected"] == drive.job_events()
 
 
 def test_a_cancel_of_a_dispatched_run_waits_for_the_answer(drive: Driver) -> None:
