@@ -135,7 +135,7 @@ def test_a_cancel_of_what_a_deletion_has_ended_is_refused(drive: Driver) -> None
     drive.job_events()
     drive.command(CANCEL)
     assert [] == drive.row.open
-    assert ["rejected"] == drive.job_events()
+    assert ["command_rejected"] == drive.job_events()
 
 
 def test_a_cancel_of_a_dispatched_run_waits_for_the_answer(drive: Driver) -> None:
