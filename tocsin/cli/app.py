@@ -7,7 +7,7 @@ document, something that does not exist); 130 interrupted.
 import importlib
 import sys
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -92,9 +92,27 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            known = version("tocsin")
+        except PackageNotFoundError:
+            known = "(not installed)"
+        print(f"tocsin {known}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
-    """Needed, so that typer makes a group of an app without commands of its own."""
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Also needed, so that typer makes a group of an app without commands of its own."""
 
 
 def run() -> None:

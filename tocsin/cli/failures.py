@@ -7,6 +7,7 @@ from typing import Any, Final
 
 EXIT_ENVIRONMENT: Final = 1
 EXIT_INPUT: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 
 class Failure(Exception):

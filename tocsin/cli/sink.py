@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tocsin.cli.failures import EXIT_INPUT, Failure
+from tocsin.cli.failures import EXIT_INPUT, EXIT_INTERRUPTED, Failure
 from tocsin.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -43,12 +43,14 @@ def sink(
     """
     receiver = Receiver(delay_s=_delay_ms(delay) / 1000, as_json=as_json)
     try:
-        _run(receiver, host, port)
+        ended_by = _run(receiver, host, port)
     except OSError as error:
         raise Failure(
             f"Cannot listen on {host}:{port}: {error.strerror or error}. Another sink may be running; --port takes "
             "another port."
         ) from None
+    if ended_by == signal.SIGINT:
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _delay_ms(text: str) -> int:
@@ -63,36 +65,42 @@ def _delay_ms(text: str) -> int:
         raise Failure(f"--delay: {error.message}", exit_code=EXIT_INPUT) from None
 
 
-def _run(receiver: "Receiver", host: str, port: int) -> None:
+def _run(receiver: "Receiver", host: str, port: int) -> signal.Signals:
     try:
         import uvloop
     except ImportError:  # no such wheel on this platform
-        asyncio.run(_serve(receiver, host, port))
-        return
-    uvloop.run(_serve(receiver, host, port))
+        return asyncio.run(_serve(receiver, host, port))
+    return uvloop.run(_serve(receiver, host, port))
 
 
-async def _serve(receiver: "Receiver", host: str, port: int) -> None:
+async def _serve(receiver: "Receiver", host: str, port: int) -> signal.Signals:
+    """Serve until a signal ends it, and return the signal."""
     from aiohttp import web
 
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app.router.add_route("*", "/fail", receiver.fail)
     app.router.add_route("*", "/fail/{attempts:[0-9]{1,6}}", receiver.fail)
     app.router.add_route("*", "/{path:.*}", receiver.ok)
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stop: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def end(number: signal.Signals) -> None:
+        if not stop.done():
+            stop.set_result(number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end, number)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_WITHIN_S)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
         await site.start()
         receiver.listening(runner.addresses[0][1], host)
-        await stop.wait()
+        ended_by = await stop
     finally:
         await runner.cleanup()
     receiver.summary()
+    return ended_by
 
 
 @dataclass(slots=True)

@@ -15,12 +15,11 @@ from typing import Annotated, Final
 import typer
 
 from tocsin.cli.all_in_one import AllInOne, NodeConfig
-from tocsin.cli.failures import EXIT_INPUT, Failure
+from tocsin.cli.failures import EXIT_INPUT, EXIT_INTERRUPTED, Failure
 from tocsin.log.port import LogError
 from tocsin.streams.configuration import NewerSchemaLevel
 from tocsin.streams.store import StoreError
 
-EXIT_INTERRUPTED: Final = 130
 OURS: Final = str(Path(__file__).parents[1]) + os.sep
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -61,7 +60,7 @@ def up(
     for name in functions or ():
         _import_functions(name)
     listening = _listen(host, port, api_key)
-    url = f"http://{host}:{listening.getsockname()[1]}"
+    url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     node = AllInOne(
         NodeConfig(
             data=data,
@@ -106,8 +105,10 @@ class _Signals:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._asked:
-            _tell("stopped at once: what was in flight is executed again at the next start")
-            os._exit(128 + number)
+            try:
+                _tell("stopped at once: what was in flight is executed again at the next start")
+            finally:  # what was interrupted may have been printing, too
+                os._exit(128 + number)
         self._asked = True
         self.interrupted = number == signal.SIGINT
         self._node.ask_to_stop()
@@ -121,8 +122,8 @@ def _listen(host: str, port: int, api_key: str) -> socket.socket:
     """The API's socket, bound before anything is opened, so that a taken port leaves no trace."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise Failure(f"--host {host}: {error}", exit_code=EXIT_INPUT) from None
+    except (OSError, UnicodeError) as error:  # the latter for a name that no resolver can be asked for
+        raise Failure(f"--host {host[:100]}: {error}", exit_code=EXIT_INPUT) from None
     if not ipaddress.ip_address(address[0]).is_loopback and not api_key:
         raise Failure(
             f"{host} can be reached from elsewhere, so every request needs a key: set TOCSIN_API_KEY to a long random "
@@ -162,7 +163,7 @@ def _import_functions(name: str) -> None:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise Failure(f"--functions {name}: {_what_and_where(error)}", exit_code=EXIT_INPUT) from None
         raise Failure(f"--functions {name}: {error}", exit_code=EXIT_INPUT) from None
-    except Exception as error:  # noqa: BLE001 - whatever a module of theirs raises is theirs to see, without our frames
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module of theirs raises is theirs to see, without our frames
         raise Failure(f"--functions {name}: {_what_and_where(error)}", exit_code=EXIT_INPUT) from None
     if len(registry) == before and not _registers(module.__name__):
         print(
