@@ -163,7 +163,8 @@ def _import_functions(name: str) -> None:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise Failure(f"--functions {name}: {_what_and_where(error)}", exit_code=EXIT_INPUT) from None
         raise Failure(f"--functions {name}: {error}", exit_code=EXIT_INPUT) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module of theirs raises is theirs to see, without our frames
+    # Whatever a module of theirs raises is theirs to see, without our frames; one that exits must not end us in silence.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         raise Failure(f"--functions {name}: {_what_and_where(error)}", exit_code=EXIT_INPUT) from None
     if len(registry) == before and not _registers(module.__name__):
         print(
@@ -181,7 +182,7 @@ def _registers(module: str) -> bool:
     return any(each is not None and each.call.__module__ == module for each in found)
 
 
-def _what_and_where(error: Exception) -> str:
+def _what_and_where(error: BaseException) -> str:
     """`TypeError: message (module.py:9)`: the last line outside the machinery of imports and of Tocsin."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
