@@ -17,7 +17,10 @@ from tocsin.worker.metrics import WorkerMetrics
 logger = logging.getLogger(__name__)
 
 AGAIN_AFTER_S: Final = 0.25
-"""How soon a report that the log did not take is handed over again."""
+"""How soon a report that the log did not take is handed over again, the first time; then twice as late each time."""
+AGAIN_AFTER_S_MAX: Final = 5.0
+"""A disk that was full for an hour holds up nothing for longer than this once it has space again."""
+COMPLAIN_EVERY_S: Final = 60.0
 
 QUARANTINED_KEY_BYTES_MAX: Final = 64 * 1024
 QUARANTINED_VALUE_BYTES_MAX: Final = 512 * 1024
@@ -59,6 +62,8 @@ class Reports:
         # Order matters (a claim before its final report), so while anything waits, everything waits behind it.
         self._waiting: deque[_Outgoing] = deque()
         self._again_s = 0.0
+        self._again_after_s = AGAIN_AFTER_S
+        self._complain_s = float("-inf")
         self.unacknowledged = 0
 
     def send(
@@ -122,15 +127,12 @@ class Reports:
         """Learn what was acknowledged, and hand over what was not taken."""
         self._producer.poll()
         if self._waiting and self._clock.monotonic_s() >= self._again_s:
-            waiting, self._waiting = self._waiting, deque()
-            while waiting:
-                outgoing = waiting.popleft()
-                if outgoing.wanted is None or outgoing.wanted():
-                    self._send(outgoing)
+            self._send_again()
 
     def flush(self, timeout_s: float) -> None:
         """Wait until everything handed over was acknowledged, for at most timeout_s."""
-        self.poll()
+        self._producer.poll()
+        self._send_again()
         self._producer.flush(timeout_s)
 
     def outstanding(self) -> int:
@@ -138,6 +140,16 @@ class Reports:
 
     def close(self) -> None:
         self._producer.close()
+
+    def _send_again(self) -> None:
+        """Hand over what was not taken, all of it, whenever its time is."""
+        if self._waiting:
+            self._again_after_s = min(self._again_after_s * 2, AGAIN_AFTER_S_MAX)
+        waiting, self._waiting = self._waiting, deque()
+        while waiting:
+            outgoing = waiting.popleft()
+            if outgoing.wanted is None or outgoing.wanted():
+                self._send(outgoing)
 
     def _send(self, outgoing: _Outgoing) -> None:
         if self._waiting:
@@ -161,6 +173,7 @@ class Reports:
         if delivery.error is not None:
             self._repeat(outgoing, delivery.error)
             return
+        self._again_after_s = AGAIN_AFTER_S
         self._clock_offset.delivered(outgoing.sent_s, delivery.timestamp_ms)
         if outgoing.acknowledged is not None:
             outgoing.acknowledged()
@@ -169,7 +182,9 @@ class Reports:
         if not outgoing.again or not (outgoing.wanted is None or outgoing.wanted()):
             return
         self._metrics.reports_again += 1
-        if not self._waiting:
-            logger.warning("a record for %s was not taken, and is sent again: %s", outgoing.topic, error)
         self._waiting.append(outgoing)
-        self._again_s = self._clock.monotonic_s() + AGAIN_AFTER_S
+        now_s = self._clock.monotonic_s()
+        self._again_s = now_s + self._again_after_s
+        if now_s >= self._complain_s:
+            self._complain_s = now_s + COMPLAIN_EVERY_S
+            logger.warning("a record for %s was not taken, and is sent again: %s", outgoing.topic, error)
