@@ -36,8 +36,9 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("next")
 def next_fires(
-    expression: Annotated[
-        str | None, typer.Argument(metavar="EXPR", help='For example "0 9 * * MON-FRI".', show_default=False)
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="EXPR", help='In quotes: "0 9 * * MON-FRI".', show_default=False),
     ] = None,
     *,
     timezone: _Timezone = "UTC",
@@ -58,10 +59,11 @@ def next_fires(
     if batch:
         _batch(sys.stdin.buffer, sys.stdout.buffer)
         return
-    if expression is None:
+    if not words:
         raise typer.BadParameter(
             'give an expression such as "0 9 * * MON-FRI", or --batch', param_hint="EXPR"
         )
+    expression = _one(words, as_json=as_json)
     try:
         cron = _cron(expression, timezone, gap, fold)
         fires = list(islice(cron.fires(_after_ms(after)), count))
@@ -83,7 +85,7 @@ def next_fires(
 
 @app.command("explain")
 def explain_expression(
-    expression: Annotated[str, typer.Argument(metavar="EXPR", help='For example "0 9 * * MON-FRI".')],
+    words: Annotated[list[str], typer.Argument(metavar="EXPR", help='In quotes: "0 9 * * MON-FRI".')],
     *,
     timezone: _Timezone = "UTC",
     after: _After = None,
@@ -98,6 +100,7 @@ def explain_expression(
     """Say in words when a cron expression fires, and warn of what people often do not mean."""
     from tocsin.schedules.explain import explain
 
+    expression = _one(words, as_json=as_json)
     try:
         after_ms = _after_ms(after)
         cron = _cron(expression, timezone, gap, fold)
@@ -111,6 +114,17 @@ def explain_expression(
         show_json(_as_json(explanation, other))
     else:
         _show(explanation, other)
+
+
+def _one(words: list[str], *, as_json: bool) -> str:
+    """The expression. Several words are one that the shell took apart, and whose stars it made names of files."""
+    if len(words) > 1:
+        raise Failure(
+            'Put the expression in quotes, so that the shell leaves it whole: "0 9 * * *"',
+            exit_code=EXIT_INPUT,
+            as_json=as_json,
+        )
+    return words[0]
 
 
 def _after_ms(after: str | None) -> int:

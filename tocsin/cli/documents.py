@@ -5,6 +5,7 @@ understood in the zone of the schedule. A key that is given twice is an error, w
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -146,11 +147,34 @@ def _yaml(source: str, data: bytes) -> Iterator[Document]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{source}:{mark.line + 1}" if mark else source
-        raise BadDocument(f"{place}: {error.problem or error.context}") from None
+        hint = _hint(data, mark.line, mark.column) if mark else ""
+        raise BadDocument(f"{place}: {hint or error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadDocument(f"{source}: {error}") from None
     finally:
         loader.dispose()
+
+
+_BARE_CRON: Final = re.compile(r"""cron["']?\s*:\s+(?P<text>[^\s"'\[{].*?)\s*(?:\}.*|\s#.*)?""")
+
+
+def _hint(data: bytes, line: int, column: int) -> str:
+    """What to write instead, for the mistakes that people make; empty for any other."""
+    lines = data.decode(errors="replace").splitlines()
+    if line >= len(lines):
+        return ""
+    text = lines[line]
+    if "\t" in text[: len(text) - len(text.lstrip())]:
+        return "the line is indented by a tab; YAML takes spaces only"
+    if cron := _BARE_CRON.search(text):
+        whole = _BARE_CRON.fullmatch(text, cron.start())
+        written = whole["text"] if whole else "* * * * *"
+        return f'a cron expression must stand in quotes here: cron: "{written}"'
+    # The mark of an anchor or alias stands after its sign, that of anything else before it.
+    for sign in (text[column : column + 1], text[max(column - 1, 0) : column]):
+        if sign in ("*", "@", "`", "%", "&"):
+            return f"a text that begins with {sign} must stand in quotes"
+    return ""
 
 
 _made: list[Any] = []
@@ -158,8 +182,6 @@ _made: list[Any] = []
 
 def _loader_class() -> Callable[[bytes], Any]:
     """PyYAML's safe loader with the types of YAML 1.2's core schema; the C one where it was built."""
-    import re
-
     import yaml
 
     if _made:

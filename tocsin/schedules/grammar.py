@@ -120,7 +120,7 @@ def parse(expression: str) -> Fields:
     texts = expression.replace("\t", " ").split()
     if len(texts) == 1 and texts[0].startswith("@"):
         texts = _macro(expression, texts[0]).split()
-    if len(texts) not in (5, 6):
+    if len(texts) not in (5, 6) or "TZ=" in texts[0]:
         _refuse_expression(expression, "cron-field-count", _field_count(texts))
     has_seconds = len(texts) == 6
     if not has_seconds:
@@ -153,7 +153,8 @@ def _macro(expression: str, name: str) -> str:
     meant = MACROS.get(name.lower())
     if meant is None:
         reason = {
-            "@reboot": "@reboot names no time, and a scheduler on a log never starts afresh",
+            "@reboot": "@reboot names no time, and a scheduler on a log never starts afresh: give the job no schedule, "
+            "and trigger it where the machine starts",
             "@every": "@every is no cron macro: give the schedule as every: 90s",
         }.get(name.lower(), f"{name[:32]} is no macro: use one of {', '.join(MACROS)}")
         _refuse_expression(expression, "cron-macro", reason)
@@ -165,10 +166,14 @@ def _field_count(texts: list[str]) -> str:
         return "the expression is empty: write five fields, minute hour day-of-month month day-of-week"
     if texts[0].startswith("@"):
         return "a macro stands alone" + (
-            ": @every is no macro, give every: 90s" if texts[0] == "@every" else ""
+            f": @every is no macro, give the schedule as every: {texts[-1][:32]}"
+            if texts[0] == "@every"
+            else ""
         )
     if "TZ=" in texts[0]:
-        return "the zone is no part of the expression: give it as timezone"
+        return (
+            "the zone is no part of the expression: give it as timezone beside cron (--tz for `tocsin cron`)"
+        )
     return (
         f"{len(texts)} field{'s' if len(texts) > 1 else ''} where five are needed "
         "(minute hour day-of-month month day-of-week), or six with the second first"
@@ -183,7 +188,7 @@ def _refuse_expression(expression: str, rule: str, message: str) -> NoReturn:
 
 _VALUE: Final = r"(?:[0-9]{1,2}|[A-Za-z]{3})"
 _RANGE: Final = re.compile(
-    rf"(?:(?P<star>\*)|(?P<low>{_VALUE})(?:-(?P<high>{_VALUE}))?)(?:/(?P<step>[0-9]{{1,2}}))?"
+    rf"(?:(?P<star>\*)|(?P<low>{_VALUE})(?:-(?P<high>{_VALUE}))?)(?:/(?P<step>[0-9]{{1,4}}))?"
 )
 _LAST_DAY: Final = re.compile(r"L(?:-(?P<before>[0-9]{1,2}))?(?P<nearest>W)?", re.IGNORECASE)
 _NEAREST_DAY: Final = re.compile(r"(?P<day>[0-9]{1,2})W", re.IGNORECASE)
@@ -223,9 +228,11 @@ def _range_mask(unit: Unit, text: str, matched: re.Match[str]) -> int:
         if step == 0:
             _refuse(unit, text, "a step of 0 never gets anywhere: write 1 or more after the /")
         if step > unit.top:
-            _refuse(
-                unit, text, f"a step of {step} is larger than the {unit.name} field, which ends at {unit.top}"
-            )
+            message = f"a step of {step} is larger than the {unit.name} field, which ends at {unit.top}"
+            letter = {"second": "s", "minute": "m", "hour": "h", "day of month": "d"}.get(unit.name)
+            if letter is not None:
+                message += f": give the schedule as every: {step}{letter} instead of cron"
+            _refuse(unit, text, message)
     if matched["star"] is not None:
         return _mask(range(unit.low, unit.high + 1, step))
     low = _value(unit, text, matched["low"])

@@ -181,3 +181,27 @@ def test_without_a_node_it_says_how_to_start_one() -> None:
     assert (1, "") == (done.code, done.out)
     assert "tocsin up" in done.err
     assert "TOCSIN_URL" in done.err
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            "schedule:\n  cron: * * * * *\n",
+            '3: a cron expression must stand in quotes here: cron: "* * * * *"',
+        ),
+        (
+            "schedule: {cron: */5 * * * *}  # often\n",
+            '2: a cron expression must stand in quotes here: cron: "*/5',
+        ),
+        ("schedule:\n  cron: @daily # at night\n", 'in quotes here: cron: "@daily"\n'),
+        ("schedule:\n  cron:\n    - * 9 * * *\n", "4: a text that begins with * must stand in quotes"),
+        ("schedule:\n\tcron: '* * * * *'\n", "3: the line is indented by a tab; YAML takes spaces only"),
+    ],
+)
+def test_what_people_often_get_wrong_in_yaml_is_told_as_what_to_write(
+    served: Served, lines: str, said: str
+) -> None:
+    done = served.run("jobs", "apply", "-f", "-", stdin="id: a\n" + lines)
+    assert (2, "") == (done.code, done.out)
+    assert said in done.err

@@ -268,7 +268,10 @@ def test_k14_monday_is_1() -> None:
     [
         ("60 * * * *", "minute 60 is outside 0-59"),
         ("*/0 * * * *", "a step of 0 never gets anywhere: write 1 or more after the /"),
-        ("*/60 * * * *", "a step of 60 is larger than the minute field, which ends at 59"),
+        (
+            "*/60 * * * *",
+            "a step of 60 is larger than the minute field, which ends at 59: give the schedule as every: 60m instead of cron",
+        ),
     ],
 )
 def test_k14_what_is_out_of_range_is_refused_with_the_range(expression: str, message: str) -> None:
