@@ -99,6 +99,7 @@ JOB_LINE: Final[dict[str, Any]] = {
     "broken": None,
     "next_nominal": "2026-03-10T08:00:00.000Z",
     "next_due": "2026-03-10T08:03:12.000Z",
+    "none_before": None,
     "open_runs": 0,
     "consecutive_failures": 0,
     "last_run": {

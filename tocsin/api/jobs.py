@@ -113,7 +113,7 @@ def _defined(
     if view is not None:
         answer["revision"] = view.row.revision
         answer["state"] = views.job_state(view.row)
-        answer["next_due"] = views.instant(view.row.armed_due_ms) if view.row.armed != "none" else None
+        answer["next_due"] = views.next_instants(view.row)["next_due"]
     return JSONResponse(answer, status_code=201 if outcome == "created" else 200)
 
 

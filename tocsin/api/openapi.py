@@ -70,6 +70,11 @@ _JOB_LINE: Final = {
     "broken": _TEXT_OR_NULL,
     "next_nominal": _INSTANT_OR_NULL,
     "next_due": _INSTANT_OR_NULL,
+    "none_before": _INSTANT_OR_NULL
+    | {
+        "description": "Set while the next occurrence is not known: exclusions left none before this instant, and the "
+        "search goes on there."
+    },
     "open_runs": _INT,
     "consecutive_failures": _INT,
     "last_run": _or_null(

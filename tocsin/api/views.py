@@ -39,6 +39,16 @@ def job_state(row: JobRow) -> str:
     return "finished" if row.finished_ms and not row.open else "active"
 
 
+def next_instants(row: JobRow) -> dict[str, str | None]:
+    """The next occurrence, if it is known. Where exclusions left nothing in a long search, only how far it has come."""
+    is_known = row.armed not in ("none", "continue")
+    return {
+        "next_nominal": instant(row.armed_nominal_ms) if is_known else None,
+        "next_due": instant(row.armed_due_ms) if is_known else None,
+        "none_before": instant(row.armed_nominal_ms) if row.armed == "continue" else None,
+    }
+
+
 def job(view: JobView, *, full: bool = False) -> dict[str, Any]:
     """A job with its definition: what was given, or with `full` every default as well."""
     row = view.row
@@ -68,7 +78,6 @@ def job(view: JobView, *, full: bool = False) -> dict[str, Any]:
 def job_line(view: JobView) -> dict[str, Any]:
     """A job as lists show it, without its definition."""
     row = view.row
-    armed = row.armed != "none"
     defined = view.job
     namespace, _, job_id = view.key.partition("/")
     return {
@@ -82,8 +91,7 @@ def job_line(view: JobView) -> dict[str, Any]:
         "revision": row.revision,
         "state": job_state(row),
         "broken": row.broken or None,
-        "next_nominal": instant(row.armed_nominal_ms) if armed else None,
-        "next_due": instant(row.armed_due_ms) if armed else None,
+        **next_instants(row),
         "open_runs": len(row.open),
         "consecutive_failures": row.consecutive_failures,
         "last_run": {

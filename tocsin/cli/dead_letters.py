@@ -35,9 +35,8 @@ def list_dead_letters(
     rows = []
     for letter in letters:
         last = output.last_attempt(letter)
-        rows.append(
-            (letter["run_id"], str(last.get("attempt", 0)), last.get("error") or letter["reason"] or "-")
-        )
+        why = output.one_line(last.get("error") or letter["reason"] or "-")
+        rows.append((letter["run_id"], str(last.get("attempt", 0)), why))
     output.show_table(("RUN", "TRIES", "ERROR"), rows, whole="RUN")
 
 

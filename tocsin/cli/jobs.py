@@ -109,7 +109,7 @@ def get_job(
     import yaml
 
     for line in _comments(found):
-        print(f"# {line}")
+        print(f"# {output.one_line(line)}")
     if found["definition"] is not None:
         print(yaml.safe_dump(found["definition"], sort_keys=False, allow_unicode=True, width=100), end="")
 
@@ -128,7 +128,11 @@ def _comments(job: dict[str, Any]) -> list[str]:
         )
     if job["skip_next"]:
         lines.append(f"the next {job['skip_next']} are skipped")
-    lines.append(f"next {job['next_due'] or '-'}, open runs {job['open_runs']}")
+    coming = job["next_due"] or "-"
+    if job["none_before"]:
+        coming = f"not known yet: none before {job['none_before']}, where the search goes on"
+    lines.append(f"next {coming}")
+    lines.append(f"open runs {job['open_runs']}")
     if job["last_run"]:
         lines.append(f"last run {job['last_run']['run_id']}: {job['last_run']['status']}")
     if job["last_failure"]:

@@ -45,6 +45,11 @@ def instant(value: Any) -> str:
     return f"{str(value)[:19]}Z" if value else "-"
 
 
+def one_line(text: str) -> str:
+    """The text without line breaks and without what would steer the terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+
+
 def lateness(value: Any) -> str:
     return "-" if value is None else f"{value} ms"
 

@@ -81,7 +81,7 @@ def get_run(run: RunArgument, *, url: Url = DEFAULT_URL, as_json: Json = False) 
         output.show_json(found)
         return
     print(found["run_id"])
-    print(f"  {found['status']}" + (f" ({found['reason']})" if found["reason"] else ""))
+    print(f"  {found['status']}" + (f" ({output.one_line(found['reason'])})" if found["reason"] else ""))
     print(f"  revision {found['revision']}, cause {found['cause']}")
     print(f"  nominal {found['nominal'] or '-'}, due {found['due'] or '-'}")
     for attempt in found["attempts"]:
@@ -97,7 +97,7 @@ def _attempt(attempt: dict[str, Any]) -> str:
     if attempt["worker"]:
         parts.append(f"on {attempt['worker']}")
     if attempt["error"]:
-        parts.append(attempt["error"])
+        parts.append(output.one_line(attempt["error"]))
     if attempt["next_attempt_at"]:
         parts.append(f"next at {attempt['next_attempt_at']}")
     return ", ".join(parts)
@@ -165,9 +165,9 @@ def _line(run: dict[str, Any]) -> str:
     if last.get("lateness_ms") is not None:
         parts.append(f"late {last['lateness_ms']} ms")
     if run["status"] in ("failed", "retrying") and last.get("error"):
-        parts.append(last["error"])
+        parts.append(output.one_line(last["error"]))
     if run["reason"]:
-        parts.append(f"({run['reason']})")
+        parts.append(f"({output.one_line(run['reason'])})")
     return "  ".join(parts)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.api.fakes import HELLO, NAMES, PARTITIONS, FakeNode, fake_node
+from tests.unit.api.fakes import HELLO, NAMES, PARTITIONS, START_MS, FakeNode, fake_node
 from tocsin.log.partitioner import partition_for
 from tocsin.schemas.records import JobDefinition, Pause, Resume, SkipNext, Trigger
 
@@ -45,6 +45,22 @@ def test_waiting_for_applied_tells_created_from_unchanged_from_changed(node: Fak
     ]
     assert "active" == answers[0].json()["state"]
     assert "2026-01-01T00:00:05.100Z" == answers[0].json()["next_due"]
+
+
+def test_a_search_that_has_not_found_the_next_occurrence_yet_shows_none(node: FakeNode) -> None:
+    node.put("default/a")
+    row = node.state.jobs["default/a"].row
+    row.armed, row.armed_nominal_ms, row.armed_due_ms = "continue", START_MS + 5000, START_MS + 5100
+    seen = node.ask("GET", "/v1/jobs/default/a").json()
+    assert (None, None) == (seen["next_nominal"], seen["next_due"])
+    assert "2026-01-01T00:00:05.000Z" == seen["none_before"]
+    [line] = node.ask("GET", "/v1/jobs").json()["items"]
+    assert (None, seen["none_before"]) == (line["next_due"], line["none_before"])
+    assert None is node.put("default/a").json()["next_due"]
+
+    row.armed = "ahead"
+    seen = node.ask("GET", "/v1/jobs/default/a").json()
+    assert ("2026-01-01T00:00:05.100Z", None) == (seen["next_due"], seen["none_before"])
 
 
 def test_a_job_that_is_created_again_after_its_deletion_is_created_and_counts_on(node: FakeNode) -> None:

@@ -62,6 +62,32 @@ def test_a_job_is_printed_so_that_it_can_be_applied_again(job: Served) -> None:
     assert "default/a" == job.run("jobs", "get", "default/a", "--json").json["key"]
 
 
+def test_a_next_occurrence_that_is_not_found_yet_is_not_made_up(job: Served) -> None:
+    row = job.node.state.jobs["default/a"].row
+    row.armed, row.armed_nominal_ms, row.armed_due_ms = "continue", 2_658_787_199_999, 2_658_787_199_999
+    shown = job.run("jobs", "get", "a").out
+    assert "# next not known yet: none before 2054-04-02T23:59:59.999Z, where the search goes on" in shown
+    assert "2054" not in job.run("jobs", "list").out
+
+
+def test_what_others_said_about_a_job_stays_inside_the_comments(job: Served) -> None:
+    row = job.node.state.jobs["default/a"].row
+    row.last_failure_ms, row.last_error = 1_767_225_600_000, "ValueError: no such day\nid: another\x1b[2J"
+    row.paused, row.paused_by, row.paused_reason = True, "anna", "two\nlines"
+    shown = job.run("jobs", "get", "a").out
+    assert ["id: a"] == [line for line in shown.splitlines() if line.startswith("id:")]
+    assert "# paused by anna: two lines" in shown
+    assert "\x1b" not in shown
+
+
+def test_an_error_of_several_lines_is_one_and_steers_no_terminal(job: Served) -> None:
+    job.node.state.put_dead(RUN, "Traceback:\n  line 1\x1b[2J\x07")
+    for arguments in (("runs", "get", RUN), ("dead-letters", "list")):
+        shown = job.run(*arguments).out
+        assert "Traceback: line 1\N{REPLACEMENT CHARACTER}[2J" in shown
+        assert "\x1b" not in shown
+
+
 def test_a_trigger_pause_resume_skip_and_delete_say_what_they_did(job: Served) -> None:
     lines = [
         job.run("jobs", "trigger", "a", "--id", "t1", "--body", '{"n": 1}', "--reason", "by hand"),
