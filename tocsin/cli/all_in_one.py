@@ -20,7 +20,7 @@ from tocsin.api.appender import Appender
 from tocsin.api.services import ApiServices, ConfigSnapshot, WorkerSnapshot
 from tocsin.clock import SystemClock
 from tocsin.log.embedded import EmbeddedLog
-from tocsin.log.port import LogError
+from tocsin.log.port import LogCorrupt, LogError
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.answers import Answers
 from tocsin.streams.bootstrap import bootstrap
@@ -89,6 +89,7 @@ class AllInOne:
         """Open everything, and start the threads. Raises LogError, StoreError, OSError: each says what to do."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         config = self._config
+        _refuse_a_lost_log(config.data)
         self._log = EmbeddedLog.open(config.data / "log", self._clock)
         bootstrap(self._log, config.names, partitions=PARTITIONS, queue_partitions=PARTITIONS)
         streams = StreamsConfig(data=config.data / "state", names=config.names, clock_mode=config.clock_mode)
@@ -170,6 +171,8 @@ class AllInOne:
         assert self._topology is not None
         told = ""
         while not self._stopping.is_set():
+            if self._log is not None and self._log.damage is not None:
+                raise self._log.damage  # whoever met it, the maintenance too: what is written now would be lost
             for queue in list(self._topology.configuration.queues.values()):
                 wanted = queue.kind == "http" or (queue.kind == "function" and self._config.functions)
                 if wanted and not queue.deleted and queue.name not in self._workers:
@@ -258,3 +261,13 @@ class AllInOne:
                 ),
                 clock_offset_ms=metrics.clock_offset_ms,
             )
+
+
+def _refuse_a_lost_log(data: Path) -> None:
+    """State without the log that it was made from is the last copy of the jobs, and a new log would have it wiped."""
+    log, state = data / "log", data / "state"
+    if not EmbeddedLog.exists(log) and any(state.glob("*/CURRENT")):
+        raise LogCorrupt(
+            f"the log in {log} is gone, and the state that was made from it is still in {state}: restore the log from "
+            f"a backup, or remove {state} to start anew without any job"
+        )

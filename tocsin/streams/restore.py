@@ -2,8 +2,10 @@
 
 What is trusted: a store whose offset lies within the log, and whose newest record is younger than half the time that the
 log keeps tombstones. Any other may have missed a deletion, and a job that was deleted would fire again; so it is wiped.
+Unless there is nothing on the log to rebuild it from: then it is the last copy of the jobs, and the restore fails.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,6 +17,8 @@ from tocsin.streams.families import JOURNAL_KEY, RING_SIZES
 from tocsin.streams.meta import Meta
 from tocsin.streams.replay import Replay, RingReplay, TimerBuild
 from tocsin.streams.store import PartitionStore
+
+logger = logging.getLogger(__name__)
 
 Phase = Literal["changelog", "timers", "history", "done"]
 
@@ -151,6 +155,14 @@ class Restore:
     def _begin(self) -> None:
         self.retarget()
         begin = self._log.begin_offset(self._state)
+        have = self._store.meta.changelog_offset
+        if self._end == 0 and have > 0:
+            where = f"{self._state.topic}[{self._state.partition}]"
+            raise RestoreFailed(
+                f"{where} is empty, and the store in {self._store.path} has read it up to {have}: the log that this state "
+                f"was made from is gone. Restore the log from a backup, or remove the state directory to start anew "
+                f"without any job; nothing was changed"
+            )
         reason = stale(
             self._store.meta,
             begin=begin,
@@ -163,6 +175,7 @@ class Restore:
 
     def _wipe(self, reason: str) -> None:
         self.close()
+        logger.warning("the store in %s is wiped and rebuilt from the log: %s", self._store.path, reason)
         self.wiped = reason
         self._store.reset()
         self._store.rings_behind = True

@@ -107,6 +107,24 @@ def test_a_directory_whose_creation_was_interrupted_is_taken(tmp_path: Path) -> 
     _open(tmp_path).close()
 
 
+def test_an_empty_partition_stays_empty_whatever_lies_beside_it(tmp_path: Path) -> None:
+    with _open(tmp_path) as log:
+        log.create_topics([TopicSpec(name=name, partitions=3) for name in "abc"])
+        producer = log.producer()
+        for topic, partition in (("a", 1), ("b", 2)):
+            for _ in range(5):
+                producer.produce(topic, key=b"k", value=b"v", partition=partition)
+        assert producer.flush(30) == 0
+    for _ in range(2):
+        with _open(tmp_path) as log:
+            ends = {
+                (topic, number): log.end_offset(TopicPartition(topic, number), "committed")
+                for topic in "abc"
+                for number in range(3)
+            }
+            assert {("a", 1): 5, ("b", 2): 5} == {where: end for where, end in ends.items() if end}
+
+
 def test_a_creation_that_was_interrupted_at_any_point_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from tocsin.streams.families import (
     state_key,
 )
 from tocsin.streams.meta import Meta
-from tocsin.streams.restore import stale
+from tocsin.streams.restore import RestoreFailed, stale
 from tocsin.streams.store import UnknownLayout
 
 
@@ -229,13 +229,38 @@ def test_a_store_of_another_log_is_wiped(
 ) -> None:
     owner = owner_of_an_empty_log(shelf, log, clock)
     owner.work(5, clock)
+    old = shelf("old")
+    restored(old, log, clock)
+    other = MemoryLog(clock)
+    other.create_topics(log.broker.specs.values())
+    another = shelf("another")
+    restored(another, other, clock)
+    second = Owner(other, another, seed=2)
+    second.view.put_job(A, job_row(seq=7))
+    second.commit()
+    restore = restored(old, other, clock)
+    assert "the topic was made anew" in restore.wiped
+    assert_equal_stores(second.store, old)
+
+
+def test_a_store_is_not_wiped_if_there_is_nothing_to_rebuild_it_from(
+    shelf: Shelf, log: MemoryLog, clock: FakeClock
+) -> None:
+    """The log is gone, and an empty one has taken its place: the store is the last copy of the jobs."""
+    owner = owner_of_an_empty_log(shelf, log, clock)
+    owner.work(5, clock)
     owner.store.close()
     other = MemoryLog(clock)
     other.create_topics(log.broker.specs.values())
     store = shelf("original")
-    restore = restored(store, other, clock)
-    assert "the topic was made anew" in restore.wiped
-    assert {name: [] for name in contents(store)} == contents(store)
+    before = contents(store)
+    for _ in range(2):
+        with pytest.raises(
+            RestoreFailed, match=r"state\[0\] is empty.*Restore the log.*remove the state directory"
+        ):
+            restored(store, other, clock)
+    assert before == contents(store)
+    assert before["state"]
 
 
 def test_a_store_of_another_log_is_wiped_also_if_that_log_has_grown_past_its_offset(

@@ -104,6 +104,11 @@ class EmbeddedLog:
             log._maintenance.start(maintenance_interval_s)
         return log
 
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        """Whether a log was ever created there, whatever became of it. Opens nothing."""
+        return Directory.holds_log(directory)
+
     def __enter__(self) -> Self:
         return self
 
