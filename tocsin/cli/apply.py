@@ -11,6 +11,7 @@ from tocsin.cli import output
 from tocsin.cli.documents import BadDocument, Document, read_all
 from tocsin.cli.failures import EXIT_INPUT, Failure, error_line
 from tocsin.cli.node import Node, json_lines
+from tocsin.cli.queues import warn_of_idle
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -33,6 +34,7 @@ class _Entry:
     place: str
     key: str
     raw: bytes
+    queue: str = ""
     result: str = ""
     errors: Sequence[Mapping[str, Any]] = ()
 
@@ -63,14 +65,21 @@ def apply(node: Node, options: Options) -> int:
         if wrong and not options.partial:
             for entry in outcome.entries:
                 entry.result = entry.result or "skipped"
-            outcome.refused = (
-                f"{len(wrong)} of {len(outcome.entries)} documents are not valid; nothing was applied. "
-                "--partial applies the others."
-            )
+            outcome.refused = _refused(len(wrong), len(outcome.entries))
         else:
             _send(node, options, outcome, progress)
     _report(options, outcome)
+    if not options.quiet:
+        warn_of_idle(node, {entry.queue for entry in outcome.entries if entry.result not in BAD})
     return EXIT_INPUT if any(entry.result in BAD for entry in outcome.entries) else 0
+
+
+def _refused(wrong: int, count: int) -> str:
+    if count == 1:
+        return "The document is not valid; nothing was applied."
+    if wrong == count:
+        return f"None of the {count} documents is valid; nothing was applied."
+    return f"{wrong} of {count} documents are not valid; nothing was applied. --partial applies the others."
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -122,10 +131,14 @@ def _check(document: Document, queues: "Mapping[str, Queue]") -> _Entry:
     job, misread = parse(document.value)
     found = list(misread) if job is None else [*problems(job), *queue_problems(job, queues)]
     value = document.value
-    key = f"{value.get('namespace', 'default')}/{value.get('id', '')}" if isinstance(value, dict) else ""
-    entry = _Entry(document.place, key, b"")
+    named = isinstance(value, dict) and "id" in value
+    key = f"{value.get('namespace', 'default')}/{value['id']}" if named else ""
+    entry = _Entry(document.place, key, b"", "" if job is None else job.queue)
     if found:
-        entry.errors = [_error(p.field, p.rule, p.message, p.value) for p in found]
+        entry.errors = [
+            {**_error(p.field, p.rule, p.message, p.value), "place": document.place_of(p.field)}
+            for p in found
+        ]
         entry.result = "invalid"
     else:
         entry.raw = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -170,7 +183,8 @@ def _send(node: Node, options: Options, outcome: _Outcome, progress: "Progress |
             for entry in good[done + len(chunk) :]:
                 entry.result = "skipped"
             applied = f"{done} documents were applied before" if done else "nothing was applied"
-            outcome.refused = f"The node refused a document; {applied}. --partial applies the others."
+            others = " --partial applies the others." if len(good) > 1 else ""
+            outcome.refused = f"The node refused a document; {applied}.{others}"
             return
         done += len(chunk)
         if progress is not None and task is not None:
@@ -211,7 +225,8 @@ def _report(options: Options, outcome: _Outcome) -> None:
             shown += 1
             if shown <= ERRORS_SHOWN_MAX:
                 errors.print(
-                    f"{entry.place}: {entry.key or 'a document'}: {error_line(error)}", soft_wrap=True
+                    f"{error.get('place', entry.place)}: {entry.key or '(no id)'}: {error_line(error)}",
+                    soft_wrap=True,
                 )
         if not entry.errors and not quiet and not (outcome.refused and entry.result == "skipped"):
             print(f"{verb}{entry.result} {entry.key}")

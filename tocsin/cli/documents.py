@@ -28,10 +28,34 @@ class Document:
     source: str
     line: int
     value: Any
+    node: Any = None
+    """What YAML made the value of, with the place of each part."""
 
     @property
     def place(self) -> str:
         return f"{self.source}:{self.line}"
+
+    def place_of(self, field: str) -> str:
+        """Where a field such as `schedule.cron[0]` stands: as near as it is known, else the document."""
+        line = self.line if self.node is None else _line_of(self.node, field)
+        return f"{self.source}:{line}"
+
+
+def _line_of(node: Any, field: str) -> int:
+    line: int = node.start_mark.line + 1
+    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
+        if name and node.id == "mapping":
+            found = [(key, value) for key, value in node.value if key.value == name]
+            if not found:
+                break
+            key, node = found[0]
+            line = key.start_mark.line + 1
+        elif index and node.id == "sequence" and int(index) < len(node.value):
+            node = node.value[int(index)]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
 
 
 class BadDocument(ValueError):
@@ -141,9 +165,9 @@ def _yaml(source: str, data: bytes) -> Iterator[Document]:
                 continue  # nothing between two dashes
             if isinstance(value, list):
                 for child, item in zip(node.value, value, strict=True):
-                    yield Document(source, child.start_mark.line + 1, item)
+                    yield Document(source, child.start_mark.line + 1, item, child)
             else:
-                yield Document(source, line, value)
+                yield Document(source, line, value, node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{source}:{mark.line + 1}" if mark else source

@@ -8,6 +8,7 @@ import typer
 from tocsin.cli import output
 from tocsin.cli.failures import EXIT_INPUT, Failure
 from tocsin.cli.node import DEFAULT_URL, JobArgument, Json, Node, NoWait, Reason, Url, job_path, waiting
+from tocsin.cli.queues import warn_of_idle
 
 app = typer.Typer(no_args_is_help=True, help="Define, show and steer jobs.")
 
@@ -178,8 +179,17 @@ def trigger_job(
             body=fields,
             headers=headers,
         )
+        warn_of_idle(node, _queue_of(node, job))
     word = "already triggered" if answer["result"] == "unchanged" else "triggered"
     _said(answer, as_json, f"{word} {answer['run_id']}")
+
+
+def _queue_of(node: Node, job: str) -> set[str]:
+    try:
+        definition = node.ask("GET", job_path(job), params={"full": "true"})["definition"]
+    except Failure:
+        return set()
+    return {definition["queue"]} if definition else set()
 
 
 def _body(body: str | None) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """`tocsin queues`."""
 
+import sys
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
 
 from tocsin.cli import output
+from tocsin.cli.failures import Failure
 from tocsin.cli.node import DEFAULT_URL, Json, Node, Url
 
 app = typer.Typer(no_args_is_help=True, help="Create and list queues.")
@@ -45,3 +48,18 @@ def list_queues(*, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
         return
     rows = [(q["name"], q["kind"], str(q["partitions"]), str(q["live_workers"])) for q in answer["items"]]
     output.show_table(("QUEUE", "KIND", "PARTITIONS", "WORKERS"), rows)
+
+
+def warn_of_idle(node: Node, names: Collection[str]) -> None:
+    """Say which of these queues nobody reads: their runs would wait in silence. The command itself is done by now, so
+    that nothing is said where the node does not answer."""
+    if not names:
+        return
+    try:
+        queues = node.ask("GET", "/v1/queues")["items"]
+    except Failure:
+        return
+    for queue in queues:
+        if queue["name"] in names and not queue["live_workers"]:
+            start = ": start `tocsin up --functions MODULE`" if queue["kind"] == "function" else " yet"
+            print(f"queue {queue['name']} has no worker here{start}", file=sys.stderr)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.api.fakes import NAMES
-from tests.unit.cli.conftest import Served, tocsin
+from tests.unit.api.fakes import NAMES, fake_node
+from tests.unit.cli.conftest import Served, serve, tocsin
+from tocsin.api.services import WorkerSnapshot
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "hello.yaml"
 
@@ -51,7 +52,7 @@ def test_one_wrong_document_keeps_all_files_from_being_applied(served: Served, t
     )
     done = served.run("jobs", "apply", "-f", str(tmp_path))
     assert (2, "") == (done.code, done.out)
-    assert f"{tmp_path / 'b.yaml'}:7: default/c: schedule.cron[0]: " in done.err
+    assert f"{tmp_path / 'b.yaml'}:8: default/c: schedule.cron[0]: " in done.err
     assert "nothing was applied" in done.err
     assert "--partial" in done.err
     assert [] == served.node.records(NAMES.jobs)
@@ -205,3 +206,64 @@ def test_what_people_often_get_wrong_in_yaml_is_told_as_what_to_write(
     done = served.run("jobs", "apply", "-f", "-", stdin="id: a\n" + lines)
     assert (2, "") == (done.code, done.out)
     assert said in done.err
+
+
+def test_an_error_stands_at_the_line_of_its_field(served: Served) -> None:
+    document = """\
+- id: fine
+  target: {http: {url: "http://127.0.0.1/"}}
+- # another
+  target:
+    http:
+      url: "http://127.0.0.1/"
+      method: FETCH
+  schedule:
+    cron:
+      - "0 9 * * *"
+      - "75 9 * * *"
+"""
+    done = served.run("jobs", "apply", "-f", "-", stdin=document)
+    assert 2 == done.code
+    places = {tuple(line.split(": ")[:3]) for line in done.err.splitlines()[:3]}
+    assert {
+        ("standard input:4", "(no id)", "id"),
+        ("standard input:7", "(no id)", "target.http.method"),
+        ("standard input:11", "(no id)", "schedule.cron[1]"),
+    } == places
+    assert "1 of 2 documents are not valid; nothing was applied. --partial applies the others." in done.err
+
+
+def test_partial_is_offered_only_where_there_are_others(served: Served) -> None:
+    done = served.run("jobs", "apply", "-f", "-", stdin="id: a\n")
+    assert done.err.endswith("The document is not valid; nothing was applied.\n")
+    done = served.run("jobs", "apply", "-f", "-", stdin="id: a\n---\nid: b\n")
+    assert done.err.endswith("None of the 2 documents is valid; nothing was applied.\n")
+
+
+FUNCTION = "id: f\nqueue: functions\ntarget: {function: {name: send_invoices}}\n"
+NO_WORKER = "queue functions has no worker here: start `tocsin up --functions MODULE`\n"
+
+
+def test_a_job_whose_queue_nobody_reads_is_told_of_when_it_is_applied_and_triggered(served: Served) -> None:
+    applied = served.run("jobs", "apply", "-f", "-", stdin=FUNCTION)
+    assert (0, "created default/f\n", NO_WORKER) == (applied.code, applied.out, applied.err)
+    triggered = served.run("jobs", "trigger", "f", "--id", "t")
+    assert (0, "triggered default/f!t.t\n", NO_WORKER) == (triggered.code, triggered.out, triggered.err)
+    assert "" == served.run("jobs", "apply", "-q", "-f", "-", stdin=FUNCTION).err
+
+
+def test_a_queue_that_a_worker_reads_is_not_spoken_of() -> None:
+    worker = WorkerSnapshot(
+        queue="functions",
+        live=1,
+        in_flight=0,
+        held=0,
+        started_total=0,
+        lateness_sum_ms=0,
+        lateness_buckets={},
+    )
+    with fake_node(workers=[worker]) as node:
+        for served in serve(node):
+            applied = served.run("jobs", "apply", "-f", "-", stdin=FUNCTION)
+            assert (0, "") == (applied.code, applied.err)
+            assert "" == served.run("jobs", "trigger", "f").err
