@@ -4,7 +4,9 @@ All reads of ranges use raw iterators: those that rocksdict makes by items() and
 read, as if there were nothing more (0.3.29; measured). Only status() tells an end from damage.
 """
 
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +40,8 @@ READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one read of a range returns at most, however many records were asked for."""
 
 WHAT_TO_DO: Final = "Stop the node, keep a copy of the directory, and restore it from a backup"
+
+_WITHOUT_SPACE: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -89,7 +93,8 @@ class Store:
                 if is_damage(error):  # met by RocksDB's own compaction, which then refuses all writes
                     self.failed = self.met(error)
                     raise self.failed from error
-                self.failed = LogUnavailable(f"a write to {self._directory.path} failed: {error}")
+                why = f"no space is left, free some ({error})" if is_without_space(error) else str(error)
+                self.failed = LogUnavailable(f"a write to {self._directory.path} failed: {why}")
                 logger.error("%s; the log is opened again with the next write", self.failed)
                 raise self.failed from error
 
@@ -352,6 +357,11 @@ def is_damage(error: Exception) -> bool:
     return text.startswith(("Corruption", "Not implemented")) or "No such file" in text
 
 
+def is_without_space(error: Exception) -> bool:
+    """Whether the disk is full, or a quota or a limit of the process is reached."""
+    return any(reason in str(error) for reason in _WITHOUT_SPACE)
+
+
 def _explained(error: Exception, directory: Directory) -> LogError:
     """What is no damage."""
     text = str(error)
@@ -360,6 +370,6 @@ def _explained(error: Exception, directory: Directory) -> LogError:
         return error
     if "lock hold by current process" in text or "While lock file" in text:
         return LogLocked(f"the database in {where} is held open by something that is no Tocsin node: {text}")
-    if "No space left" in text:
+    if is_without_space(error):
         return LogFull(f"{where} is full, so the log cannot be opened: free some space and go on ({text})")
     return LogUnavailable(f"the log in {where} cannot be read or written: {text}")
