@@ -7,6 +7,7 @@ document, something that does not exist); 130 interrupted.
 import importlib
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
 import typer
@@ -50,6 +51,12 @@ class _LazyGroup(TyperGroup):
         if lazy is None:
             return None
         return TyperCommand(cmd_name, help=lazy.help) if self._listing else _load(cmd_name, lazy)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        near = get_close_matches(args[0], COMMANDS, n=1) if args and args[0] not in COMMANDS else ()
+        if near and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._listing = True
@@ -120,7 +127,8 @@ def run() -> None:
     try:
         app()
     except Failure as failure:
-        failure.show()
+        # Wherever it was raised: what reads a file or a word of the command line does not know of the option.
+        failure.show(as_json="--json" in sys.argv[1:])
         sys.exit(failure.exit_code)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`). What is still buffered goes nowhere, quietly.

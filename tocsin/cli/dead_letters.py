@@ -60,26 +60,30 @@ def redrive(
         )
     with Node(url, as_json=as_json) as node:
         if every:
-            done = _redrive_all(node, namespace, limit, reason, dry_run=dry_run)
+            found = _redrive_all(node, namespace, limit, reason, dry_run=dry_run)
+            # These are not waited for: the node answers when the log has them.
+            done = dict.fromkeys(found, "would redrive" if dry_run else "acknowledged")
         elif dry_run:
-            done = _check_each(node, runs or [], as_json=as_json)
+            done = dict.fromkeys(_check_each(node, runs or [], as_json=as_json), "would redrive")
         else:
             done = _redrive_each(node, runs or [], reason, no_wait=no_wait)
     if as_json:
-        output.show_json({"run_ids": done, "count": len(done), "dry_run": dry_run})
+        output.show_json({"run_ids": list(done), "count": len(done), "dry_run": dry_run})
         return
-    word = "would redrive" if dry_run else "redriven"
-    for run_id in done:
+    for run_id, word in done.items():
         print(f"{word} {run_id}")
     if every:
         print(f"{len(done)} dead letter{'' if len(done) == 1 else 's'}")
 
 
-def _redrive_each(node: Node, runs: list[str], reason: str, *, no_wait: bool) -> list[str]:
+def _redrive_each(node: Node, runs: list[str], reason: str, *, no_wait: bool) -> dict[str, str]:
+    """What is known of each afterwards: `redriven`, or `acknowledged`."""
+    done: dict[str, str] = {}
     for run in runs:
         path = run_path("/v1/dead-letters", run, "/redrive")
-        node.ask("POST", path, params={"wait": waiting(no_wait)}, body={"reason": reason})
-    return runs
+        answer = node.ask("POST", path, params={"wait": waiting(no_wait)}, body={"reason": reason})
+        done[run] = answer["result"]
+    return done
 
 
 def _check_each(node: Node, runs: list[str], *, as_json: bool) -> list[str]:

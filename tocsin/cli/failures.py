@@ -27,8 +27,8 @@ class Failure(Exception):
         self.problem = problem
         self.as_json = as_json
 
-    def show(self) -> None:
-        if self.as_json:
+    def show(self, *, as_json: bool = False) -> None:
+        if self.as_json or as_json:
             problem = self.problem or {"title": self.message}
             print(json.dumps({"error": problem}, ensure_ascii=False))
         else:

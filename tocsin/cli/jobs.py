@@ -180,7 +180,9 @@ def trigger_job(
             headers=headers,
         )
         warn_of_idle(node, _queue_of(node, job))
-    word = "already triggered" if answer["result"] == "unchanged" else "triggered"
+    word = {"unchanged": "already triggered", "acknowledged": "acknowledged"}.get(
+        answer["result"], "triggered"
+    )
     _said(answer, as_json, f"{word} {answer['run_id']}")
 
 
@@ -266,7 +268,7 @@ def _post(url: str, path: str, body: dict[str, Any], no_wait: bool, as_json: boo
 def _word(answer: dict[str, Any], done: str) -> str:
     match answer["result"]:
         case "acknowledged":
-            return "requested:" if "note" not in answer else f"{answer['note']}"
+            return "acknowledged"
         case "unchanged":
             return "unchanged"
         case "superseded":
@@ -278,5 +280,7 @@ def _word(answer: dict[str, Any], done: str) -> str:
 def _said(answer: dict[str, Any], as_json: bool, line: str) -> None:
     if as_json:
         output.show_json(answer)
-    else:
-        print(line)
+        return
+    print(line)
+    if "note" in answer:
+        print(answer["note"], file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
@@ -27,7 +28,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="namespace/id, or an id of the namespace default.")
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `tocsin runs list` prints it.")]
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run id, as `tocsin runs list` prints it; in single quotes if it holds a !."
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Recorded with the event.", show_default=False)]
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Return when the log has it, not when the processor has applied it.")
@@ -144,7 +150,35 @@ class Node:
             return self._stranger(response)
         if not isinstance(problem, dict):
             return self._stranger(response)
+        if response.status_code == 401:
+            problem["detail"] = (
+                "The key in TOCSIN_API_KEY is not this node's: set TOCSIN_API_KEY to the one that it was given."
+                if "authorization" in self._client.headers
+                else "This node asks for a key: set TOCSIN_API_KEY to the one that it was given."
+            )
+        elif str(problem.get("type", "")).endswith(":unknown-job"):
+            problem["detail"] = f"{problem.get('detail', '')} {self._meant(response.url.path)}"
         return of_problem(problem, response.status_code, as_json=self._as_json)
+
+    def _meant(self, path: str) -> str:
+        """What to ask instead of a job that is not there: one whose id is nearly the same, or the list of all."""
+        from difflib import get_close_matches
+
+        import httpx
+
+        asked = re.match(r"/v1/jobs/([^/]+)/([^/]+)", path)
+        near: list[str] = []
+        if asked is not None:
+            namespace, job_id = asked.groups()
+            params: dict[str, str | int] = {"namespace": namespace, "id_prefix": job_id[:1], "limit": 1000}
+            try:
+                jobs = self._client.get("/v1/jobs", params=params).json()["items"]
+                near = get_close_matches(job_id, [job["id"] for job in jobs], n=1)
+            except (httpx.HTTPError, ValueError, LookupError, TypeError):
+                pass  # the answer to what was asked stands without it
+        if asked is not None and near:
+            return f"Did you mean {asked[1]}/{near[0]}?"
+        return "`tocsin jobs list` shows what there is."
 
     def _stranger(self, response: "httpx.Response") -> Failure:
         return self._failure(
@@ -203,7 +237,7 @@ def run_path(prefix: str, run_id: str, action: str = "") -> str:
     namespace, slash, rest = run_id.partition("/")
     if not slash or not namespace or not rest:
         raise Failure(
-            f"{run_id!r} is no run id: they look like default/hello@20260309T080000.000Z",
+            f"{run_id!r} is no run id: they look like 'default/hello@20260309T080000.000Z'",
             exit_code=EXIT_INPUT,
         )
     return f"{prefix}/{quote(namespace, safe='')}/{quote(rest, safe='/@!:')}{action}"

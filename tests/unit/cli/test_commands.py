@@ -118,6 +118,44 @@ def test_without_waiting_a_command_returns_when_the_log_has_it(job: Served) -> N
     assert (0, "acknowledged") == (done.code, done.json["result"])
 
 
+def test_without_waiting_no_more_is_said_than_that_the_log_has_it(job: Served) -> None:
+    job.node.state.put_dead(RUN)
+    for arguments, said in (
+        (("jobs", "pause", "a"), "default/a"),
+        (("jobs", "skip-next", "a"), "default/a"),
+        (("jobs", "trigger", "a", "--id", "t"), "default/a!t.t"),
+        (("dead-letters", "redrive", RUN), RUN),
+    ):
+        done = job.run(*arguments, "--no-wait")
+        assert (0, f"acknowledged {said}\n") == (done.code, done.out)
+
+
+def test_a_job_that_is_not_there_is_answered_with_one_that_is_nearly_it(job: Served) -> None:
+    job.node.put("billing/send-invoices")
+    for arguments in (("jobs", "get"), ("jobs", "trigger"), ("runs", "list")):
+        done = job.run(*arguments, "billing/send-invoice")
+        assert (2, "") == (done.code, done.out)
+        assert done.err.endswith("Did you mean billing/send-invoices?\n")
+    assert "`tocsin jobs list` shows what there is." in job.run("jobs", "get", "nobody").err
+    as_json = job.run("jobs", "get", "billing/send-invoice", "--json")
+    assert "Did you mean billing/send-invoices?" in as_json.json["error"]["detail"]
+
+
+def test_an_error_is_json_when_asked_wherever_it_is_found(job: Served, tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    for arguments in (
+        ("jobs", "apply", "-f", nowhere),
+        ("jobs", "trigger", "a", "--body", f"@{nowhere}"),
+        ("jobs", "get", "a/b/c"),
+        ("runs", "get", "a"),
+        ("dead-letters", "redrive"),
+        ("sink", "--delay", "soon"),
+    ):
+        done = job.run(*arguments, "--json")
+        assert (2, "") == (done.code, done.err)
+        assert ["error"] == list(done.json)
+
+
 def test_what_does_not_exist_is_exit_code_2_and_named(job: Served) -> None:
     for arguments in (
         ("jobs", "get", "nobody"),
@@ -265,9 +303,10 @@ def test_without_a_node_every_command_says_so_and_exits_with_1(arguments: tuple[
 
 
 def test_the_key_comes_from_the_environment_and_a_missing_one_is_explained(guarded: Served) -> None:
-    refused = guarded.run("jobs", "list")
-    assert 1 == refused.code
-    assert "TOCSIN_API_KEY" in refused.err
+    missing, wrong = guarded.run("jobs", "list"), guarded.run("jobs", "list", TOCSIN_API_KEY="guess")
+    assert [1, 1] == [missing.code, wrong.code]
+    assert "This node asks for a key: set TOCSIN_API_KEY to the one that it was given.\n" == missing.err
+    assert wrong.err.startswith("The key in TOCSIN_API_KEY is not this node's: ")
     taken = guarded.run("jobs", "list", TOCSIN_API_KEY="s3cret")
     assert (0, "no jobs\n") == (taken.code, taken.out)
 
@@ -401,6 +440,12 @@ def test_help_lists_every_command_without_importing_any() -> None:
     assert done.stdout.endswith("[]\n")
     for name in COMMANDS:
         assert name in done.stdout
+
+
+def test_a_command_that_is_nearly_one_is_answered_with_it() -> None:
+    done = tocsin("job", "list")
+    assert 2 == done.code
+    assert "No such command 'job'. Did you mean 'jobs'?" in done.err
 
 
 def test_what_is_no_command_is_a_matter_of_usage() -> None:
