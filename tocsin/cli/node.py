@@ -217,8 +217,20 @@ def _retry_after(response: "httpx.Response") -> float:
 
 def _actor() -> str:
     """Who is at the keyboard, for the log: the user's name, or `cli`."""
-    name = os.environ.get("TOCSIN_ACTOR") or os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    name = (
+        os.environ.get("TOCSIN_ACTOR") or os.environ.get("USER") or os.environ.get("LOGNAME") or _own_name()
+    )
     return f"cli:{name}" if name.isascii() and name.isprintable() and name else "cli"
+
+
+def _own_name() -> str:
+    """As the system knows us: a container, a cron job and a service have no USER."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):  # not a Unix; or a number without an entry, as in many containers
+        return ""
 
 
 def job_path(job: str) -> str:

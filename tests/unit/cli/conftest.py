@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -18,6 +19,7 @@ from tests.unit.api.fakes import FakeNode, fake_node
 from tocsin.cli.app import run
 
 LIMIT_S = 60
+RUN = "default/a@20260101T000000.000Z"
 
 
 @dataclass(frozen=True)
@@ -118,3 +120,38 @@ def guarded() -> Iterator[Served]:
     """As served, with an API key: s3cret."""
     with fake_node(api_key="s3cret") as node:
         yield from serve(node)
+
+
+@contextmanager
+def started(*arguments: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tocsin.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(more),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@contextmanager
+def sink(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    with started("sink", "--port", "0", *arguments) as process:
+        stream = process.stderr if "--json" in arguments else process.stdout
+        assert stream is not None
+        yield stream.readline().split()[2], process
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    with sink() as (url, _):
+        yield url

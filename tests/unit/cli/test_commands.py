@@ -1,23 +1,19 @@
 """The other commands, each as a process of its own against a node that listens."""
 
 import json
+import os
+import pwd
 import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from tests.unit.api.fakes import HELLO, NAMES
-from tests.unit.cli.conftest import LIMIT_S, Served, environment, spawned, tocsin
+from tests.unit.cli.conftest import LIMIT_S, RUN, Served, environment, line_of, started, tocsin
 from tocsin.cli.app import COMMANDS
-
-RUN = "default/a@20260101T000000.000Z"
 
 
 @pytest.fixture
@@ -202,27 +198,6 @@ def test_runs_are_listed_shown_and_cancelled(job: Served) -> None:
     assert "no runs\n" == job.run("runs", "list", "-n", "nowhere").out
 
 
-@contextmanager
-def started(*arguments: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tocsin.cli", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(more),
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def line_of(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
 def test_tail_prints_each_change_of_a_run_once(job: Served) -> None:
     job.node.state.put_run(RUN, "running")
     with started("runs", "tail", "--interval", "0.1", TOCSIN_URL=job.url) as tail:
@@ -311,6 +286,21 @@ def test_the_key_comes_from_the_environment_and_a_missing_one_is_explained(guard
     assert (0, "no jobs\n") == (taken.code, taken.out)
 
 
+@pytest.mark.parametrize(
+    ("given", "actor"),
+    [
+        ({"TOCSIN_ACTOR": "deploy"}, "cli:deploy"),
+        ({}, "cli:anna"),
+        ({"USER": "", "LOGNAME": ""}, f"cli:{pwd.getpwuid(os.getuid()).pw_name}"),
+    ],
+)
+def test_who_asked_is_recorded_by_the_name_that_is_known(
+    job: Served, given: dict[str, str], actor: str
+) -> None:
+    assert 0 == job.run("jobs", "pause", "a", **given).code
+    assert actor == job.node.records(NAMES.commands)[-1].actor
+
+
 def test_the_url_option_wins_over_the_environment(served: Served) -> None:
     assert 0 == tocsin("jobs", "list", "--url", served.url + "/", TOCSIN_URL="http://127.0.0.1:1").code
 
@@ -334,100 +324,6 @@ def test_something_else_at_the_address_is_recognised(receiver: str) -> None:
     assert "is this the right address" in done.err
 
 
-# --- sink -------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def sink(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    with started("sink", "--port", "0", *arguments) as process:
-        stream = process.stderr if "--json" in arguments else process.stdout
-        assert stream is not None
-        yield stream.readline().split()[2], process
-
-
-@pytest.fixture
-def receiver() -> Iterator[str]:
-    with sink() as (url, _):
-        yield url
-
-
-HEADERS = {
-    "webhook-id": RUN,
-    "Tocsin-Attempt": "2",
-    "Tocsin-Dispatch": "3",
-    "Tocsin-Due": "2026-01-01T00:00:00.000Z",
-}
-
-
-def test_the_sink_fails_as_often_as_its_address_says() -> None:
-    with sink() as (url, process):
-        codes = [
-            httpx.request(method, f"{url}{path}", headers={"Tocsin-Attempt": attempt}).status_code
-            for method, path, attempt in [
-                ("POST", "/ok", "1"),
-                ("POST", "/fail", "9"),
-                ("POST", "/fail/2", "1"),
-                ("PUT", "/fail/2", "2"),
-                ("POST", "/fail/2", "3"),
-                ("GET", "/anything/else", "1"),
-            ]
-        ]
-        assert [200, 503, 503, 503, 200, 200] == codes
-        httpx.post(f"{url}/ok", headers=HEADERS)
-        lines = [line_of(process) for _ in range(7)]
-        assert lines[6].startswith(f"200  {RUN}  attempt 2  +")
-
-
-def test_the_sink_prints_what_arrives_as_json_and_sums_up_when_it_ends() -> None:
-    with sink("--json") as (url, process):
-        httpx.post(f"{url}/fail/1", headers=HEADERS)
-        httpx.post(f"{url}/fail/1", headers=HEADERS)
-        seen: list[dict[str, Any]] = [json.loads(line_of(process)) for _ in range(2)]
-        assert {(RUN, 2, 1_767_225_600_000, 3, 200)} == {
-            (s["run_id"], s["attempt"], s["due_ms"], s["dispatch"], s["status"]) for s in seen
-        }
-        assert all(s["lateness_ms"] == s["received_ms"] - s["due_ms"] for s in seen)
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=LIMIT_S)
-        assert 0 == process.returncode
-        assert "2 requests, 1 of them again; lateness p50" in err
-
-
-def test_the_sink_that_is_interrupted_says_so_by_its_exit_code() -> None:
-    with sink() as (_, process):
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=LIMIT_S)
-        assert 130 == process.returncode
-        assert "0 requests" in err
-
-
-def test_the_version_is_told() -> None:
-    done = tocsin("--version")
-    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    known = {pyproject["project"]["version"], "(not installed)"}
-    assert done.code == 0
-    assert done.out.removeprefix("tocsin ").strip() in known
-
-
-def test_a_port_that_is_taken_is_explained(receiver: str) -> None:
-    done = spawned("sink", "--port", receiver.rpartition(":")[2])
-    assert 1 == done.code
-    assert "--port" in done.err
-
-
-@pytest.mark.parametrize(("port", "limit"), [("99999", "65535"), ("65536", "65535"), ("-1", "0")])
-def test_a_port_that_is_none_is_refused_and_does_not_become_another(port: str, limit: str) -> None:
-    done = tocsin("sink", f"--port={port}")
-    assert 2 == done.code
-    assert f"equal to {limit} " in done.err
-
-
-def test_a_delay_needs_a_unit_that_is_one() -> None:
-    done = tocsin("sink", "--delay", "soon")
-    assert 2 == done.code
-    assert done.err.startswith("--delay: ")
-
-
 # --- help -------------------------------------------------------------------------------------------------------------
 
 
@@ -446,6 +342,14 @@ def test_a_command_that_is_nearly_one_is_answered_with_it() -> None:
     done = tocsin("job", "list")
     assert 2 == done.code
     assert "No such command 'job'. Did you mean 'jobs'?" in done.err
+
+
+def test_the_version_is_told() -> None:
+    done = tocsin("--version")
+    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    known = {pyproject["project"]["version"], "(not installed)"}
+    assert done.code == 0
+    assert done.out.removeprefix("tocsin ").strip() in known
 
 
 def test_what_is_no_command_is_a_matter_of_usage() -> None:
