@@ -1,10 +1,12 @@
 """What can be wrong with a schedule."""
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import replace
+from typing import Final, assert_never
 
 from tocsin.schedules import (
     INSTANT_MAX_MS,
+    Continuation,
     Cron,
     ScheduleError,
     Timetable,
@@ -15,6 +17,7 @@ from tocsin.schedules import (
 from tocsin.schemas.bounds import duration_text, outside_durations, outside_numbers, problem
 from tocsin.schemas.job import CatchUp, Exclusion, Problem, Schedule
 from tocsin.schemas.limits import (
+    DAY_MS,
     EVERY_MS_MIN,
     EXCLUSIONS_MAX,
     EXPRESSIONS_MAX,
@@ -22,6 +25,11 @@ from tocsin.schemas.limits import (
     RUNS_MAX,
     SPREAD_MS_MAX,
 )
+
+NOTHING_LEFT_MS: Final = 400 * DAY_MS
+"""One expression that excludes all for so long excludes all for ever: what it leaves, it leaves every year."""
+NOTHING_LEFT_BY_SEVERAL_MS: Final = 3_653 * DAY_MS
+"""Several could leave a 29 February."""
 
 EXCLUSIVE: Final = ("cron", "every", "at", "delay")
 
@@ -188,37 +196,93 @@ def _one_exclusion_problems(field: str, each: Exclusion, schedule: Schedule) -> 
 
 
 def _end_problems(schedule: Schedule) -> Iterator[Problem]:
-    """That a schedule whose parts are well formed has no occurrence between its bounds."""
+    """That a schedule whose parts are well formed has no occurrence: none between its bounds, or all excluded."""
+    for i, each in enumerate(schedule.exclude):
+        if set(each.cron.split()) == {"*"} and schedule.kind != "manual":
+            message = f"{each.cron} excludes every instant, so the schedule would never run"
+            yield problem(f"schedule.exclude[{i}].cron", "never", message, each.cron)
+            return
+    match schedule.kind:
+        case "at":
+            yield from _at_problems(schedule)
+        case "cron" | "every" | "delay":
+            yield from _never_problems(schedule)
+        case "manual":
+            pass
+        case _:
+            assert_never(schedule.kind)
+
+
+def _at_problems(schedule: Schedule) -> Iterator[Problem]:
     starts_ms, ends_ms, at_ms = schedule.starts_at_ms, schedule.ends_at_ms, schedule.at_ms
-    if at_ms is not None:
-        reason = ""
-        if starts_ms is not None and at_ms < starts_ms:
-            reason = f"at lies before starts_at ({format_instant(starts_ms)})"
-        elif ends_ms is not None and at_ms >= ends_ms:
-            reason = f"at is not before ends_at ({format_instant(ends_ms)})"
-        if reason:
-            yield problem("schedule.at", "never", f"{reason}: it would never run", format_instant(at_ms))
-    elif schedule.cron and ends_ms is not None:
-        after_ms = -1 if starts_ms is None else starts_ms - 1
-        if _timetable(schedule, ends_ms).next_nominal(after_ms) is None:
-            since = "" if starts_ms is None else f" from {format_instant(starts_ms)}"
+    assert at_ms is not None
+    reason = ""
+    if starts_ms is not None and at_ms < starts_ms:
+        reason = f"at lies before starts_at ({format_instant(starts_ms)})"
+    elif ends_ms is not None and at_ms >= ends_ms:
+        reason = f"at is not before ends_at ({format_instant(ends_ms)})"
+    if reason:
+        yield problem("schedule.at", "never", f"{reason}: it would never run", format_instant(at_ms))
+    elif schedule.exclude and _timetable(schedule).next_nominal(at_ms - 1) is None:
+        message = f"the exclusions leave nothing of it: {format_instant(at_ms)} is excluded"
+        yield problem("schedule.exclude", "never", message)
+
+
+def _never_problems(schedule: Schedule) -> Iterator[Problem]:
+    """One search from the first instant that may run, as every arming of the job makes one."""
+    starts_ms, ends_ms = schedule.starts_at_ms, schedule.ends_at_ms
+    if starts_ms is None and ends_ms is None and not schedule.exclude:
+        return
+    start_ms = 0 if starts_ms is None else starts_ms
+    found = _timetable(schedule).next_nominal(start_ms - 1)
+    since = f" from {format_instant(start_ms)}" if starts_ms is not None else ""
+    match found:
+        case int():
+            return
+        case Continuation():
+            if _leaves_nothing(schedule, start_ms, found):
+                yield problem("schedule.exclude", "never", f"the exclusions leave nothing of it{since}")
+        case None if ends_ms is not None:
             message = f"the schedule has no occurrence{since} before ends_at: it would never run"
             yield problem("schedule.ends_at", "never", message, format_instant(ends_ms))
+        case None if schedule.exclude:
+            yield problem("schedule.exclude", "never", f"the exclusions leave nothing of it{since}")
+        case None:
+            message = f"the schedule has no occurrence{since}: it would never run"
+            yield problem("schedule.starts_at", "never", message, format_instant(start_ms))
+        case _:
+            assert_never(found)
 
 
-def _timetable(schedule: Schedule, ends_ms: int) -> Timetable:
+def _leaves_nothing(schedule: Schedule, start_ms: int, stopped: Continuation) -> bool:
+    """Whether the expressions among the exclusions alone leave no occurrence, as far as a search can tell."""
+    expressions = tuple([each for each in schedule.exclude if each.cron])
+    found: int | Continuation | None = stopped
+    if len(expressions) < len(schedule.exclude):  # a range that the search jumped over says nothing of them
+        found = _timetable(replace(schedule, exclude=expressions)).next_nominal(start_ms - 1)
+    enough_ms = NOTHING_LEFT_MS if len(expressions) == 1 else NOTHING_LEFT_BY_SEVERAL_MS
+    return isinstance(found, Continuation) and found.resume_from_ms - start_ms >= enough_ms
+
+
+def _timetable(schedule: Schedule) -> Timetable:
+    """The occurrences; or, where they count from what is not known yet, every second that one could fall into."""
+    is_known = schedule.anchor_ms is not None or schedule.kind not in ("every", "delay")
     ranges = [(each.from_ms, each.to_ms) for each in schedule.exclude]
     return Timetable(
-        kind="cron",
-        crons=schedule.cron,
+        kind=schedule.kind if is_known else "cron",
+        crons=schedule.cron if is_known else ("* * * * * *",),
         timezone=schedule.timezone,
         gap=schedule.gap,
         fold=schedule.fold,
+        every_ms=schedule.every_ms or 0,
+        anchor_ms=schedule.anchor_ms or 0,
+        at_ms=schedule.at_ms or 0,
         exclude_crons=tuple([each.cron for each in schedule.exclude if each.cron]),
         exclude_ranges=tuple(
             [(start, end) for start, end in ranges if start is not None and end is not None]
         ),
-        ends_at_ms=ends_ms,
+        starts_at_ms=schedule.starts_at_ms,
+        ends_at_ms=schedule.ends_at_ms,
     )
 
 

@@ -74,6 +74,13 @@ def test_a_preview_of_nothing_sensible_names_the_field(
 
 
 def test_exclusions_that_leave_out_years_end_the_search_soon_and_are_named(node: FakeNode) -> None:
-    found = preview(node, schedule={"cron": "0 9 * * *", "exclude": [{"cron": "* 9 * * *"}]})
+    halves = [{"cron": "*/15 0-11 * * *"}, {"cron": "*/15 12-23 * * *"}]
+    found = preview(node, schedule={"cron": "*/15 * * * *", "exclude": halves})
     assert found["next"] == []
     assert any("exclude leaves out all" in warning for warning in found["warnings"])
+
+
+def test_exclusions_that_leave_nothing_are_refused_as_in_a_definition(node: FakeNode) -> None:
+    body = {"schedule": {"cron": "0 9 * * *", "exclude": [{"cron": "* 9 * * *"}]}}
+    answer = node.ask("POST", "/v1/jobs:preview", json=body)
+    assert (422, ["schedule.exclude"]) == (answer.status_code, [e["field"] for e in answer.json()["errors"]])
