@@ -68,10 +68,10 @@ sim: dev ## the simulation: SEEDS=200 FROM=0
 node: dev ## the all-in-one node as a process: first minutes, kill -9
 	$(PYTEST) tests/node
 
-kafka: dev ## real processes against a real broker
+kafka: dev ## real processes against a real broker (nothing there yet)
 	$(PYTEST) tests/kafka
 
-web: dev ## the web UI in Chromium
+web: dev ## the web UI in Chromium (nothing there yet)
 	$(PYTEST) tests/web
 
 .PHONY: bench
