@@ -74,6 +74,27 @@ def test_what_python_cannot_read_is_refused_in_words_about_the_document(
     assert "sys." not in problem["detail"]
 
 
+@pytest.mark.parametrize(
+    "document, key",
+    [
+        (f'{{"queue": "a", "queue": "default", {TARGET}}}', "'queue'"),
+        (f'{{"schedule": {{"every": "1h", "every": "5s"}}, {TARGET}}}', "'every'"),
+        (f'{{"{LONE}": 1, "{LONE}": 1, {TARGET}}}', r"'\ud800'"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused_as_it_is_in_yaml(
+    node: FakeNode, document: str, key: str
+) -> None:
+    problem = refused(node.ask("PUT", "/v1/jobs/default/a", content=document))
+    assert "urn:tocsin:problem:invalid-json" == problem["type"]
+    assert f"the key {key} is given twice" == problem["detail"]
+    answer = node.ask("POST", "/v1/jobs:batch", content=f'{{"id": "a", {document[1:]}')
+    [line] = [json.loads(text) for text in answer.text.splitlines()]
+    assert ("invalid", "json") == (line["result"], line["errors"][0]["rule"])
+    refused(node.ask("POST", "/v1/jobs/default/a/trigger", content='{"reason": "a", "reason": "b"}'))
+    assert [] == node.records(NAMES.jobs)
+
+
 COMMANDS = [
     ("POST", "/v1/jobs/default/a/trigger", "reason"),
     ("POST", "/v1/jobs/default/a/trigger", "body"),
