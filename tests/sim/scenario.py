@@ -104,6 +104,7 @@ def settle(world: World) -> None:
     """Everybody is well again: what is open ends, and nothing new begins."""
     world.note("--- the faults have stopped")
     begun_ms = world.now_ms()
+    world.hurried_ms = world.wall_ms
     while not (world.is_quiet() and world.now_ms() > begun_ms + 2_000):
         passed_ms = world.now_ms() - begun_ms
         if passed_ms > SETTLE_MAX_MS:
@@ -134,6 +135,6 @@ def run_seed(seed: int) -> tuple[Verdict, list[str]]:
         world.note(f"{plan}")
         live(world, plan)
         world.stop(*world.streams)
-        verdict = judge(world)
+        verdict = judge(world, healthy=plan.weather == "calm")
         verdict.counts[f"weather {plan.weather}"] += 1
         return verdict, world.trace

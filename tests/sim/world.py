@@ -87,6 +87,8 @@ class World:
         self.trace_steps: list[int] = []
         """The step of each line of the trace."""
         self.happenings: list[Happening] = []
+        self.hurried_ms = 1 << 60
+        """From when on steps are long, so that nothing can be on time."""
         self.gave_ups: list[str] = []
         """Processes that ended by themselves, since the log could not be reached: a supervisor starts them again."""
         self.appended: dict[TopicPartition, list[tuple[int, int]]] = {}
