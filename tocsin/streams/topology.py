@@ -9,14 +9,13 @@ One thread owns the loop, its consumers and its one producer. run_once() is the 
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Final
 
 from tocsin.clock import Clock
 from tocsin.log.port import (
-    CommitReceipt,
     EventLog,
     LogError,
     LogUnavailable,
@@ -26,19 +25,18 @@ from tocsin.log.port import (
     TopicPartition,
     TransactionAborted,
 )
-from tocsin.schemas import codec
 from tocsin.schemas.records import RunEvent
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.clocks import ClockGuard, ClockMode, Reading
 from tocsin.streams.config import Configuration
 from tocsin.streams.configuration import ConfigurationReader
 from tocsin.streams.core import TIMERS_PER_PASS_MAX
-from tocsin.streams.families import JOURNAL_KEY
 from tocsin.streams.inputs import Consumers
 from tocsin.streams.partitions import OwnedPartition, Ownership, newest_journal
 from tocsin.streams.rules import StreamRules
-from tocsin.streams.store import StoreCorrupt, StoreEnvironment
+from tocsin.streams.store import StoreCorrupt, StoreEnvironment, StoreFull
 from tocsin.streams.timers import AHEAD, EXACT
+from tocsin.streams.transaction import append
 from tocsin.streams.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -111,8 +109,8 @@ class Topology:
         self._producer.init()
         self._must_init = False
         """Whether a new producer has yet to fence its predecessor: before that nothing is restored, nor committed."""
-        self._unopened: list[int] = []
-        """Partitions that were assigned and wait for the log to answer."""
+        self._unopened: dict[int, bool] = {}
+        """Partitions of ours that wait to be opened, and whether they are new: then their former owner is fenced."""
         self._consumers = Consumers(
             log,
             config.names,
@@ -245,7 +243,7 @@ class Topology:
         """One transaction for all partitions, and only then their stores."""
         dirty = [each for each in self._ready() if each.core is not None and each.core.effects.emissions]
         try:
-            journals, receipt = self._append(dirty, release)
+            journals, receipt = append(self._producer, self._consumers, self.config.names, dirty, release)
         except (TransactionAborted, NotAMember, LogUnavailable) as error:
             self._give_up_transaction(error)
             return False
@@ -254,11 +252,17 @@ class Topology:
             return False
         for each in dirty:
             assert each.core is not None
+            stamped_ms = receipt.last[TopicPartition(self.config.names.journal, each.number)][1]
+            self.clock_offset_ms = self._clock.now_ms() - stamped_ms
             damaged = ""
             try:
                 each.committed(receipt, journals[each.number])
             except StoreCorrupt as error:
                 damaged = str(error)
+            except StoreFull as error:
+                self._open_again()  # what the store lacks, the log has
+                self._leave_alone(error)
+                return True
             if damaged:
                 self._rebuild(each, damaged)
                 continue
@@ -272,43 +276,6 @@ class Topology:
         self._pause_s = UNAVAILABLE_PAUSE_S
         return True
 
-    def _append(
-        self, dirty: list[OwnedPartition], release: frozenset[int]
-    ) -> tuple[dict[int, bytes], CommitReceipt]:
-        """The transaction: effects, changelog, the newest journal row of each partition, and the input offsets."""
-        names = self.config.names
-        producer = self._producer
-        producer.begin()
-        journals: dict[int, bytes] = {}
-        offsets = {}
-        for each in dirty:
-            core, view, p = each.core, each.view, each.number
-            assert core is not None
-            assert view is not None
-            for emission in core.effects.emissions:
-                producer.produce(
-                    emission.topic,
-                    partition=emission.partition,
-                    key=emission.key,
-                    value=emission.value,
-                    headers=emission.headers,
-                )
-            for key, value in view.changes():
-                producer.produce(names.state, partition=p, key=key, value=value)
-            journals[p] = codec.encode(core.journal)
-            producer.produce(names.state, partition=p, key=JOURNAL_KEY, value=journals[p])
-            if p in release:
-                released = codec.encode(replace(core.journal, released=True))
-                producer.produce(names.journal, partition=p, key=None, value=released)
-            offsets.update(self._consumers.offsets_of(p, core.journal))
-        producer.send_offsets(offsets, self._consumers.metadata())
-        receipt = producer.commit()
-        for each in dirty:
-            stamped = receipt.last.get(TopicPartition(names.journal, each.number))
-            if stamped is not None:
-                self.clock_offset_ms = self._clock.now_ms() - stamped[1]
-        return journals, receipt
-
     def _give_up_transaction(self, error: LogError) -> None:
         """Nothing of it stands. If the log is away or full, trying again at once would only be a busy loop."""
         try:
@@ -319,8 +286,13 @@ class Topology:
             self._rewind()
         self.log_trouble = str(error.__cause__ or error)
         if isinstance(error, LogUnavailable) or isinstance(error.__cause__, LogUnavailable):
-            self._retry_at_s = self._clock.monotonic_s() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, UNAVAILABLE_PAUSE_MAX_S)
+            self._leave_alone(error.__cause__ or error)
+
+    def _leave_alone(self, error: BaseException) -> None:
+        """Log and stores are asked again after a while, and then ever less often."""
+        self.log_trouble = str(error)
+        self._retry_at_s = self._clock.monotonic_s() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, UNAVAILABLE_PAUSE_MAX_S)
 
     def _paused_s(self) -> float:
         """How long the loop still leaves the log alone, after it did not take a commit."""
@@ -340,9 +312,15 @@ class Topology:
         self._producer.close()
         self._producer = self._log.transactional_producer(self._transactional_id)
         self._must_init = True
-        for each in self.partitions.values():
-            self._consumers.hold(each.number)
-            each.reopen()
+        self._open_again()
+
+    def _open_again(self) -> None:
+        """All partitions are opened anew by a later pass: from their stores, and from the log what these lack."""
+        for number, each in list(self.partitions.items()):
+            self._consumers.hold(number)
+            each.close()
+            self._unopened[number] = False
+            del self.partitions[number]
         self._dirty_since_s = None
         self._urgent = False
 
@@ -350,17 +328,18 @@ class Topology:
 
     def _assigned(self, partitions: list[int]) -> None:
         """They are opened by the pass that this poll is part of, or by a later one, if the log does not answer."""
-        self._unopened += partitions
+        self._unopened |= dict.fromkeys(partitions, True)
 
     def _restore_some(self) -> int:
         """Open what was assigned, go on with what is being restored. Returns how many partitions are not ready yet."""
         try:
             self._open_assigned()
             self._step_restores()
-        except LogUnavailable as error:
-            # All of it goes on where it was, once the log can be reached again.
-            self.log_trouble = str(error)
-            self._log.wait((), UNAVAILABLE_PAUSE_S)
+        except (LogUnavailable, StoreFull) as error:
+            # All of it goes on where it was, once the log can be reached again, or there is space.
+            if isinstance(error, StoreFull):
+                self._open_again()
+            self._leave_alone(error)
         return len(self._unopened) + sum(not each.ready for each in self.partitions.values())
 
     def _open_assigned(self) -> None:
@@ -368,18 +347,17 @@ class Topology:
         if self._must_init:
             self._producer.init()
             self._must_init = False
-        while self._unopened:
-            number = self._unopened[0]
-            newest = newest_journal(self._log, self.config.names, number)
-            if newest is not None and not newest.released:
-                self._fence(newest.transactional_id)
+        for number, is_new in list(self._unopened.items()):
+            if is_new:
+                self._fence_owner_of(number)
             self.partitions[number] = OwnedPartition(number, self._own, self._configuration.current)
-            self._unopened.pop(0)
+            del self._unopened[number]
 
-    def _fence(self, transactional_id: str) -> None:
-        if transactional_id == self._transactional_id:
+    def _fence_owner_of(self, number: int) -> None:
+        newest = newest_journal(self._log, self.config.names, number)
+        if newest is None or newest.released or newest.transactional_id == self._transactional_id:
             return
-        predecessor = self._log.transactional_producer(transactional_id)
+        predecessor = self._log.transactional_producer(newest.transactional_id)
         try:
             predecessor.init()
         finally:
@@ -423,8 +401,8 @@ class Topology:
 
     def _lost(self, partitions: list[int]) -> None:
         """Drop without commit."""
-        self._unopened = [number for number in self._unopened if number not in partitions]
         for number in partitions:
+            self._unopened.pop(number, None)
             each = self.partitions.pop(number, None)
             if each is not None:
                 self._consumers.stop(number)

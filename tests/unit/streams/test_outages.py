@@ -21,8 +21,10 @@ from tocsin.log.port import (
     TransactionalProducer,
 )
 from tocsin.schemas.job import Overlap, Schedule
-from tocsin.streams.store import StoreEnvironment
+from tocsin.streams.rocks import Database
+from tocsin.streams.store import StoreEnvironment, StoreFull
 from tocsin.streams.topology import UNAVAILABLE_PAUSE_MAX_S, UNAVAILABLE_PAUSE_S
+from tocsin.streams.view import View
 
 HOURLY = Schedule(every_ms=3_600_000)
 ALLOW = Overlap(mode="allow")
@@ -188,3 +190,63 @@ def test_a_process_that_is_cut_off_for_a_moment_goes_on(place: Path, environment
         process.run(12_000)
         assert ["default/a!t.one"] == process.dispatched()
         assert "" == process.answers.broken()
+
+
+# --- a disk that is full under the stores alone
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise StoreFull("partition-0: no space is left; free some, then open the store again")
+
+
+def test_a_store_that_cannot_take_a_commit_gets_it_from_the_log_when_there_is_space_again(
+    troubled: tuple[Process, Troubled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, _ = troubled
+    process.trigger("one")
+    monkeypatch.setattr(View, "commit", no_space)
+    monkeypatch.setattr(Database, "__init__", no_space)  # nor can it be opened
+    process.run(3_000)
+    assert "no space is left" in process.topology.log_trouble
+    assert [(0, False)] == [(each.partition, each.ready) for each in process.answers.health()]
+    assert 1 == process.dispatched().count("default/a!t.one")
+    monkeypatch.undo()
+    process.run(round(UNAVAILABLE_PAUSE_MAX_S * 1_000) + 1_000)
+    assert "" == process.answers.broken()
+    process.trigger("two")
+    process.run(500)
+    found = process.dispatched()
+    assert len(found) == len(set(found))
+    assert {"default/a!t.one", "default/a!t.two"} <= set(found)
+
+
+def test_a_store_that_cannot_be_opened_after_a_doubtful_commit_is_opened_when_there_is_space_again(
+    troubled: tuple[Process, Troubled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, _ = troubled
+    process.trigger("one")
+    process.log.faults.fail_next_commit("unknown_committed")
+    monkeypatch.setattr(Database, "__init__", no_space)
+    process.run(20_000)
+    assert "no space is left" in process.answers.broken()
+    monkeypatch.undo()
+    process.run(round(UNAVAILABLE_PAUSE_MAX_S * 1_000) + 1_000)
+    assert "" == process.answers.broken()
+    assert 1 == process.dispatched().count("default/a!t.one")
+
+
+def test_a_restore_that_finds_the_disk_full_goes_on_when_there_is_space_again(
+    place: Path, environment: StoreEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process_in(place, environment) as process:
+        process.start()
+        process.apply(job(HOURLY))
+        process.stop()
+        process.open("elsewhere")
+        monkeypatch.setattr(Database, "write", no_space)
+        process.run(3_000)
+        assert "no space is left" in process.answers.broken()
+        monkeypatch.undo()
+        process.run(round(UNAVAILABLE_PAUSE_MAX_S * 1_000) + 1_000)
+        assert "" == process.answers.broken()
+        assert 1 == process.row().revision
