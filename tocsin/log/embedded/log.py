@@ -70,6 +70,7 @@ class EmbeddedLog:
         self._by_id: dict[int, list[Partition]] = {}
         self._tail_bytes_max = TAIL_BYTES_TOTAL
         self._load()
+        store.is_open = True
         self.committer = Committer(store, clock, self.groups, self._publish, self._recover)
         self._maintenance = Maintenance(store, clock, self._state, self._all_partitions)
 

@@ -39,7 +39,7 @@ a full disk half-way leaves an outcome that nobody knows until the next start.""
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one read of a range returns at most, however many records were asked for."""
 
-WHAT_TO_DO: Final = "Stop the node, keep a copy of the directory, and restore it from a backup"
+WHAT_TO_DO: Final = "Keep a copy of the directory, and restore it from a backup"
 
 _WITHOUT_SPACE: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -68,6 +68,9 @@ class Store:
         """Set by a write whose outcome is unknown; only reopen() clears it."""
         self.damage: LogCorrupt | None = None
         """The first damage that was met. Nothing clears it."""
+        self.is_open = False
+        """Whether all that an opening reads was read. Damage is told in the process's log from then on: before that, to
+        whoever opens."""
         self._open()
 
     def write(self, fill: Callable[["Batch"], None], *, sync: bool) -> None:
@@ -177,7 +180,8 @@ class Store:
         )
         if self.damage is None:
             self.damage = LogCorrupt(str(told))
-            logger.error("%s", told)
+            if self.is_open:
+                logger.error("%s", told)
         return told
 
     def _open(self) -> None:
