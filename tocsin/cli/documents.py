@@ -179,7 +179,7 @@ def _yaml(source: str, data: bytes) -> Iterator[Document]:
         loader.dispose()
 
 
-_BARE_CRON: Final = re.compile(r"""cron["']?\s*:\s+(?P<text>[^\s"'\[{].*?)\s*(?:\}.*|\s#.*)?""")
+_BARE_CRON: Final = re.compile(r"""cron["']?\s*:\s+(?P<text>[^\s"'\[{].*?)\s*(?:,\s*\w+\s*:.*|\}.*|\s#.*)?""")
 
 
 def _hint(data: bytes, line: int, column: int) -> str:

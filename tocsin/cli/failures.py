@@ -1,13 +1,24 @@
 """How a command fails: what to say, and the exit code."""
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 EXIT_ENVIRONMENT: Final = 1
 EXIT_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130
+
+
+def called() -> str:
+    """How this command was called, so that the shell finds what we tell to type: .venv/bin is on few paths."""
+    command = Path(sys.argv[0])
+    if command.name != "tocsin":
+        return "tocsin"  # python -m tocsin.cli
+    found = shutil.which("tocsin")
+    return "tocsin" if found and Path(found).absolute() == command.absolute() else str(command)
 
 
 class Failure(Exception):

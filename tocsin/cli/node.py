@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from tocsin.cli.failures import EXIT_INPUT, Failure, of_problem
+from tocsin.cli.failures import EXIT_INPUT, Failure, called, of_problem
 
 if TYPE_CHECKING:
     import httpx
@@ -128,7 +128,7 @@ class Node:
                 )
             except httpx.ConnectError as error:
                 raise self._failure(
-                    f"No node answers at {self.url} ({error}). Start one with `tocsin up`, or name another with "
+                    f"No node answers at {self.url} ({error}). Start one with `{called()} up`, or name another with "
                     "--url or TOCSIN_URL."
                 ) from None
             except httpx.TransportError as error:
@@ -178,7 +178,7 @@ class Node:
                 pass  # the answer to what was asked stands without it
         if asked is not None and near:
             return f"Did you mean {asked[1]}/{near[0]}?"
-        return "`tocsin jobs list` shows what there is."
+        return f"`{called()} jobs list` shows what there is."
 
     def _stranger(self, response: "httpx.Response") -> Failure:
         return self._failure(

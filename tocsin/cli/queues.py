@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tocsin.cli import output
-from tocsin.cli.failures import Failure
+from tocsin.cli.failures import Failure, called
 from tocsin.cli.node import DEFAULT_URL, Json, Node, Url
 
 app = typer.Typer(no_args_is_help=True, help="Create and list queues.")
@@ -61,5 +61,5 @@ def warn_of_idle(node: Node, names: Collection[str]) -> None:
         return
     for queue in queues:
         if queue["name"] in names and not queue["live_workers"]:
-            start = ": start `tocsin up --functions MODULE`" if queue["kind"] == "function" else " yet"
+            start = f": start `{called()} up --functions MODULE`" if queue["kind"] == "function" else " yet"
             print(f"queue {queue['name']} has no worker here{start}", file=sys.stderr)

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from tocsin.cli.all_in_one import AllInOne, NodeConfig
-from tocsin.cli.failures import EXIT_INPUT, EXIT_INTERRUPTED, Failure
+from tocsin.cli.failures import EXIT_INPUT, EXIT_INTERRUPTED, Failure, called
 from tocsin.log.port import LogError
 from tocsin.streams.configuration import NewerSchemaLevel
 from tocsin.streams.store import StoreError
@@ -46,7 +46,7 @@ def up(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
 ) -> None:
     """Run the all-in-one node: everything in one process, durable in one directory."""
-    if log_level not in LOG_LEVELS:
+    if log_level.lower() not in LOG_LEVELS:
         raise Failure(
             f"--log-level is {', '.join(LOG_LEVELS[:-1])} or {LOG_LEVELS[-1]}, not {log_level!r}",
             exit_code=EXIT_INPUT,
@@ -78,9 +78,9 @@ def up(
         except (LogError, StoreError, NewerSchemaLevel, OSError) as error:
             raise Failure(f"the node cannot start: {error}") from None
         _tell(f"Tocsin is up at {url} (reference: {url}/docs), its data in {data.resolve()}")
-        called = _called()
+        command = called()
         _tell(
-            f"Next: `{called} sink` in a second terminal, `{called} jobs apply -f examples/hello.yaml` in a third."
+            f"Next: `{command} sink` in a second terminal, `{command} jobs apply -f examples/hello.yaml` in a third."
         )
         failed = node.serve(listening)
     finally:
@@ -142,12 +142,6 @@ def _listen(host: str, port: int, api_key: str) -> socket.socket:
             "another with --port."
         ) from None
     return listening
-
-
-def _called() -> str:
-    """How this command was called, so that what we tell to type is found by the shell: .venv/bin is in few paths."""
-    called = Path(sys.argv[0])
-    return str(called) if called.name == "tocsin" else "tocsin"
 
 
 def _import_functions(name: str) -> None:

@@ -195,6 +195,7 @@ def test_without_a_node_it_says_how_to_start_one() -> None:
             "schedule: {cron: */5 * * * *}  # often\n",
             '2: a cron expression must stand in quotes here: cron: "*/5',
         ),
+        ("schedule: {cron: * 9,10 * * *, timezone: UTC}\n", 'in quotes here: cron: "* 9,10 * * *"\n'),
         ("schedule:\n  cron: @daily # at night\n", 'in quotes here: cron: "@daily"\n'),
         ("schedule:\n  cron:\n    - * 9 * * *\n", "4: a text that begins with * must stand in quotes"),
         ("schedule:\n\tcron: '* * * * *'\n", "3: the line is indented by a tab; YAML takes spaces only"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import Done, spawned
-from tocsin.cli import up
+from tocsin.cli.failures import called
 from tocsin.client.functions import FunctionRegistry, function, registry
 
 ELSEWHERE = ("--host", "192.0.2.1", "--port", "0")
@@ -69,7 +69,7 @@ def test_a_module_without_functions_is_warned_of_and_one_with_some_is_not(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("called", "told"),
+    ("command", "told"),
     [
         (".venv/bin/tocsin", ".venv/bin/tocsin"),
         ("tocsin", "tocsin"),
@@ -77,10 +77,22 @@ def test_a_module_without_functions_is_warned_of_and_one_with_some_is_not(tmp_pa
     ],
 )
 def test_what_to_type_next_is_found_by_the_shell(
-    monkeypatch: pytest.MonkeyPatch, called: str, told: str
+    monkeypatch: pytest.MonkeyPatch, command: str, told: str
 ) -> None:
-    monkeypatch.setattr("sys.argv", [called, "up"])
-    assert told == up._called()
+    monkeypatch.setattr("sys.argv", [command, "up"])
+    assert told == called()
+
+
+def test_a_command_that_the_shell_finds_by_its_name_is_told_by_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = tmp_path / "tocsin"
+    command.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(command), "up"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert str(command) == called()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "tocsin" == called()
 
 
 def test_a_function_takes_its_name_by_position_and_by_keyword(monkeypatch: pytest.MonkeyPatch) -> None:
