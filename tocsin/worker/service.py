@@ -21,12 +21,12 @@ from tocsin.worker.executor import LoopExecutor
 from tocsin.worker.functions import FunctionCaller
 from tocsin.worker.http import HttpCaller, Lookup, SystemLookup
 from tocsin.worker.metrics import WorkerMetrics
+from tocsin.worker.reports import COMPLAIN_EVERY_S
 
 logger = logging.getLogger(__name__)
 
 UNAVAILABLE_WAIT_S: Final = 0.25
 """After a pass that the log did not answer."""
-
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread may keep the interpreter while another waits for it. A start passes from the core's thread to the
@@ -54,6 +54,7 @@ class Worker:
     ) -> None:
         """Raises UnknownTopic for a queue that does not exist."""
         self._config = config
+        self._clock = clock
         self._log = log
         _check_queues(config, log)
         guard = EgressGuard(config.egress)
@@ -141,11 +142,15 @@ class Worker:
 
     def _serve(self, served: _Served) -> None:
         core = served.core
+        complain_s = float("-inf")
         while not core.is_drained():
             try:
                 core.run_once()
             except LogUnavailable as error:
-                logger.warning("the log does not answer, and is asked again: %s", error)
+                now_s = self._clock.monotonic_s()
+                if now_s >= complain_s:
+                    complain_s = now_s + COMPLAIN_EVERY_S
+                    logger.warning("the log does not answer, and is asked again: %s", error)
                 self._never.wait(UNAVAILABLE_WAIT_S)
                 continue
             wait_s = core.wait_s()

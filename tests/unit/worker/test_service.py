@@ -12,12 +12,13 @@ from tests.unit.worker.endpoints import LIMIT_S, RUN, Endpoint, Handler, endpoin
 from tocsin.client.functions import FunctionContext, FunctionRegistry
 from tocsin.clock import SystemClock
 from tocsin.log.memory import MemoryLog
-from tocsin.log.port import Record, TopicPartition, UnknownTopic
+from tocsin.log.port import LogUnavailable, Record, TopicPartition, UnknownTopic
 from tocsin.schemas.codec import decode, encode
 from tocsin.schemas.job import FunctionTarget, HttpTarget
 from tocsin.schemas.records import RunReport
 from tocsin.schemas.topics import TopicNames, base_topics, queue_topics
 from tocsin.worker.config import WorkerConfig
+from tocsin.worker.core import WorkerCore, WorkerPass
 from tocsin.worker.egress import EgressPolicy
 from tocsin.worker.service import Worker
 
@@ -103,6 +104,29 @@ async def node(
 async def node_and_sink(handler: Handler = ok) -> AsyncIterator[tuple[Node, Endpoint]]:
     async with endpoint(handler) as sink, node() as running:
         yield running, sink
+
+
+async def test_a_log_that_stays_away_is_complained_of_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tocsin.worker.service.UNAVAILABLE_WAIT_S", 0.0)
+    tried = threading.Event()
+    passes = 0
+
+    def unavailable(_: WorkerCore) -> WorkerPass:
+        nonlocal passes
+        passes += 1
+        if passes == 20:
+            tried.set()
+        if passes <= 20:
+            raise LogUnavailable("nobody is there")
+        return WorkerPass()
+
+    monkeypatch.setattr(WorkerCore, "run_once", unavailable)
+    async with node():
+        assert await asyncio.to_thread(tried.wait, LIMIT_S)
+    complaints = [record for record in caplog.records if "nobody is there" in record.message]
+    assert ["WARNING"] == [record.levelname for record in complaints]
 
 
 async def test_a_due_run_reaches_its_endpoint_and_is_reported() -> None:
