@@ -61,7 +61,7 @@ class Reports:
         self._metrics = metrics
         # Order matters (a claim before its final report), so while anything waits, everything waits behind it.
         self._waiting: deque[_Outgoing] = deque()
-        self._again_s = 0.0
+        self._refused_s = 0.0
         self._again_after_s = AGAIN_AFTER_S
         self._complain_s = float("-inf")
         self.unacknowledged = 0
@@ -126,13 +126,13 @@ class Reports:
     def poll(self) -> None:
         """Learn what was acknowledged, and hand over what was not taken."""
         self._producer.poll()
-        if self._waiting and self._clock.monotonic_s() >= self._again_s:
-            self._send_again()
+        self._send_again(self._again_after_s)
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until everything handed over was acknowledged, for at most timeout_s."""
+        """Wait until everything handed over was acknowledged, for at most timeout_s. It may be the last chance for what
+        was not taken, however rarely that was tried of late."""
         self._producer.poll()
-        self._send_again()
+        self._send_again(AGAIN_AFTER_S)
         self._producer.flush(timeout_s)
 
     def outstanding(self) -> int:
@@ -141,10 +141,11 @@ class Reports:
     def close(self) -> None:
         self._producer.close()
 
-    def _send_again(self) -> None:
-        """Hand over what was not taken, all of it, whenever its time is."""
-        if self._waiting:
-            self._again_after_s = min(self._again_after_s * 2, AGAIN_AFTER_S_MAX)
+    def _send_again(self, after_s: float) -> None:
+        """Hand over what was not taken, all of it, if the log refused the last one so long ago."""
+        if not self._waiting or self._clock.monotonic_s() < self._refused_s + after_s:
+            return
+        self._again_after_s = min(self._again_after_s * 2, AGAIN_AFTER_S_MAX)
         waiting, self._waiting = self._waiting, deque()
         while waiting:
             outgoing = waiting.popleft()
@@ -183,8 +184,7 @@ class Reports:
             return
         self._metrics.reports_again += 1
         self._waiting.append(outgoing)
-        now_s = self._clock.monotonic_s()
-        self._again_s = now_s + self._again_after_s
+        now_s = self._refused_s = self._clock.monotonic_s()
         if now_s >= self._complain_s:
             self._complain_s = now_s + COMPLAIN_EVERY_S
             logger.warning("a record for %s was not taken, and is sent again: %s", outgoing.topic, error)

@@ -213,5 +213,6 @@ def test_a_flush_tries_at_once_what_waits_for_its_next_try() -> None:
     reports.send(ended("ns/a@1"))
     poll_for(reports, clock, 60)
     log.full = False
+    clock.advance(1_000)  # of five
     reports.flush(1.0)
     assert (1, 0) == (len(log.taken), reports.outstanding())
