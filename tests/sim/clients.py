@@ -34,7 +34,7 @@ CATCH_UPS: Final[tuple[CatchUpMode, ...]] = ("none", "latest", "all")
 
 
 _COMMANDS: Final = {
-    "trigger": 5, "trigger again": 1, "cancel": 4, "cancel all": 2, "pause": 2, "pause until": 2, "resume": 4,
+    "trigger": 5, "trigger again": 1, "cancel": 4, "cancel all": 2, "pause": 1, "pause until": 3, "resume": 4,
     "skip": 2, "redrive": 2,
 }  # fmt: skip
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Clients:
         return Job(
             namespace=NAMESPACE,
             id=job_id,
-            paused=random.random() < 0.05,
+            paused=random.random() < 0.02,
             queue="nowhere" if random.random() < 0.02 else random.choice(self._queues),
             priority="high" if random.random() < 0.2 else "normal",
             schedule=self._schedule(),
@@ -133,7 +133,7 @@ class Clients:
             lease_ms=random.choice((10_000, 15_000, 30_000)),
             overlap=self._overlap(),
             catchup=self._catch_up(),
-            auto_pause_after=random.choice((None, None, None, 2, 3)),
+            auto_pause_after=random.choice((None, None, None, None, None, None, 2, 3)),
             when_finished=random.choice(("delete", "keep")),
         )
 
@@ -141,7 +141,7 @@ class Clients:
         random = self._random
         now_ms, ends_at_ms = self._world.wall_ms, self._ends_at_ms
         spread_ms = random.choice((0, 0, 0, 0, 1_500, 4_000))
-        match random.choices(("every", "cron", "at", "delay", "manual", "after"), (8, 2, 2, 1, 1, 2))[0]:
+        match random.choices(("every", "cron", "at", "delay", "manual", "after"), (16, 5, 3, 2, 1, 4))[0]:
             case "every":
                 exclude: tuple[Exclusion, ...] = ()
                 if random.random() < 0.1:
@@ -222,7 +222,7 @@ class Clients:
             case "pause":
                 send(Pause(namespace=NAMESPACE, id=job_id, after_jobs_offset=after))
             case "pause until":
-                until_ms = wall_ms + random.randrange(500, 15_000)
+                until_ms = wall_ms + random.randrange(500, 8_000)
                 send(Pause(namespace=NAMESPACE, id=job_id, until_ms=until_ms, after_jobs_offset=after))
             case "resume":
                 send(Resume(namespace=NAMESPACE, id=job_id, after_jobs_offset=after))

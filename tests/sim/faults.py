@@ -23,6 +23,26 @@ FAULTS: Final[dict[str, dict[str, int]]] = {
     "storm": {**WORKERS, **PROCESSORS, "all clocks": 1, "blackout": 1},
 }
 DISKS: Final[tuple[Disk, ...]] = ("kept", "wiped", "old")
+HALF_DONE_WORKER: Final = (
+    "before a record for tocsin.outcomes",
+    "after a record for tocsin.outcomes",
+    "after a record for tocsin.outcomes",
+    "before an offset commit",
+    "after an offset commit",
+)
+HALF_DONE_STREAMS: Final = (
+    "after begin",
+    "after a record for tocsin.due",
+    "after a record for tocsin.control",
+    "after a record for tocsin.runs",
+    "after a record for tocsin.journal",
+    "after send_offsets",
+    "after commit",
+    "after commit",
+    "after a store's batch",
+    "after a store's batch",
+    "after init",
+)
 COMMIT_FAULTS: Final[tuple[CommitFault, ...]] = ("aborted", "unknown_committed", "unknown_aborted", "fenced")
 
 
@@ -71,6 +91,7 @@ class Faults:
         self._ends.clear()
         for process in self._world.processes.values():
             process.crash_after = None
+            process.crash_where = lambda _where: False
             process.clock.error_ms = 0
         self._world.forget_planned_faults()
 
@@ -97,7 +118,13 @@ class Faults:
         )
 
     def _crash_at(self, process: Process) -> None:
-        process.crash_after = self._random.randrange(1, 25)
+        """At one of the calls that it makes soon, or at a call after which something is half done."""
+        if self._random.random() < 0.4:
+            process.crash_after = self._random.randrange(1, 25)
+        else:
+            worker = isinstance(process, WorkerProcess)
+            chosen = self._random.choice(HALF_DONE_WORKER if worker else HALF_DONE_STREAMS)
+            process.crash_where = lambda where: where.startswith(chosen)
         self._start_later(process)
 
     def _stop(self, process: Process) -> None:

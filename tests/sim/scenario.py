@@ -55,13 +55,14 @@ def make_world(seed: int) -> tuple[World, Plan]:
         queues = ("default", "other")
         world.add_queue("other")
         world.add_worker("x0", "other")
+    besieged = random.random() < 0.3  # a few jobs, and something happens to them all the time
     plan = Plan(
         weather=weather,
         lasts_ms=random.randrange(15_000, 60_000),
-        jobs=random.choice((1, 2, 3, 4)),
+        jobs=random.choice((1, 1, 2)) if besieged else random.choice((1, 2, 3, 4)),
         queues=queues,
-        act_every_ms=random.choice((700, 2_000, 5_000, 12_000)),
-        fault_every_ms=random.choice((600, 1_500, 4_000)),
+        act_every_ms=500 if besieged else random.choice((700, 2_000, 5_000, 12_000)),
+        fault_every_ms=300 if besieged else random.choice((400, 800, 1_500, 4_000)),
     )
     return world, plan
 
@@ -116,7 +117,7 @@ def settle(world: World) -> None:
 
 def scripts(random: Random) -> Callable[[DueRun], Script]:
     def script(_run: DueRun) -> Script:
-        low, high = random.choices(((5, 80), (300, 2_500), (2_000, 15_000)), (5, 3, 2))[0]
+        low, high = random.choices(((5, 80), (300, 2_500), (2_000, 15_000)), (4, 4, 2))[0]
         return Script(
             duration_ms=random.randrange(low, high),
             ending=random.choices(("succeeded", "failed", "refused"), (70, 25, 5))[0],
