@@ -52,8 +52,6 @@ def up(
             exit_code=EXIT_INPUT,
         )
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    if not str(data).strip():
-        raise Failure("--data names a directory, for example --data ./data", exit_code=EXIT_INPUT)
     if clock not in ("guarded", "wall"):
         raise Failure(f"--clock is guarded or wall, not {clock!r}", exit_code=EXIT_INPUT)
     api_key = os.environ.get("TOCSIN_API_KEY", "")
