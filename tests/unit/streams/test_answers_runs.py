@@ -1,0 +1,121 @@
+"""Answers about dead letters, and from the memory of recent runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.streams.driver import job
+from tests.unit.streams.process import Process, process_in
+from tocsin.schemas.job import Job, Overlap, Retry, Schedule
+from tocsin.schemas.records import Redrive
+from tocsin.streams import answers as answers_module
+from tocsin.streams.answers import Answers
+from tocsin.streams.store import StoreEnvironment
+
+HOURLY = Schedule(every_ms=3_600_000)
+ALLOW = Overlap(mode="allow")
+PARTITIONS = 3
+
+
+@pytest.fixture
+def process(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
+    with process_in(place, environment, partitions=PARTITIONS) as made:
+        made.start()
+        yield made
+
+
+def define_all(process: Process, *jobs: Job) -> None:
+    for each in jobs:
+        process.define(each)
+    process.run(500)
+
+
+def run_once(process: Process, key: str, name: str, kind: str = "succeeded", **fields: object) -> str:
+    """Trigger the job, and end its run; returns its id."""
+    process.trigger(name, key)
+    process.run(100)
+    run_id = f"default/{key}!t.{name}"
+    (due,) = [each for each in process.dues() if each.run_id == run_id]
+    process.report(due, kind, **fields)
+    process.run(300)  # nobody waits for it
+    return run_id
+
+
+# --- dead letters
+
+
+def test_dead_letters_of_all_partitions_come_by_job_and_age(process: Process) -> None:
+    keys = [*(f"j{number}" for number in range(6)), "j1-a", "j1.b"]
+    define_all(process, *(job(HOURLY, id=key, retry=Retry(max_attempts=1)) for key in keys))
+    for number in range(2):
+        for key in keys:
+            run_once(process, key, f"t{number}", "failed", retryable=False)
+    expected = [f"default/{key}!t.t{number}" for key in sorted(keys) for number in range(2)]
+    for limit in (1, 3, 16, 100):
+        found: list[str] = []
+        cursor = ""
+        while True:
+            page = process.answers.dead_letters(namespace="", cursor=cursor, limit=limit)
+            found += [letter.run.run_id for letter in page.items]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+            assert limit == len(page.items)
+        assert expected == found
+    assert [] == list(process.answers.dead_letters(namespace="other", cursor="", limit=10).items)
+    assert [] == list(process.answers.dead_letters(namespace="defaul", cursor="", limit=10).items)
+    assert 16 == len(process.answers.dead_letters(namespace="default", cursor="", limit=100).items)
+
+
+def test_a_cursor_goes_on_although_the_letter_it_names_is_gone(process: Process) -> None:
+    process.apply(job(HOURLY, id="x", retry=Retry(max_attempts=1)))
+    for number in range(3):
+        run_once(process, "x", f"t{number}", "failed", retryable=False)
+    first = process.answers.dead_letters(namespace="", cursor="", limit=1)
+    letter = first.items[0].run
+    process.command(Redrive(namespace="default", id="x", run_id=letter.run_id, seq=letter.seq))
+    process.run(200)
+    second = process.answers.dead_letters(namespace="", cursor=first.next_cursor, limit=10)
+    assert ["default/x!t.t1", "default/x!t.t2"] == [each.run.run_id for each in second.items]
+
+
+# --- recent runs
+
+
+def test_recent_runs_come_newest_first_each_once_as_it_stands(process: Process) -> None:
+    define_all(process, *(job(HOURLY, id=key, retry=Retry(max_attempts=1)) for key in "abc"))
+    run_once(process, "a", "one")
+    run_once(process, "b", "one", "failed", retryable=False)
+    process.trigger("one", "c")
+    process.run(100)
+    found = process.answers.recent_runs(namespace="", status="", limit=10)
+    assert [("c", "scheduled"), ("b", "failed"), ("a", "succeeded")] == [
+        (each.job_id, each.status) for each in found
+    ]
+    assert ["c", "b"] == [
+        each.job_id for each in process.answers.recent_runs(namespace="", status="", limit=2)
+    ]
+    assert [] == list(process.answers.recent_runs(namespace="other", status="", limit=10))
+
+
+def test_recent_runs_of_a_status_are_those_that_have_it_now(process: Process) -> None:
+    """Each run was scheduled once."""
+    define_all(process, *(job(HOURLY, id=key) for key in "abc"))
+    run_once(process, "a", "one")
+    process.trigger("one", "c")
+    process.run(100)
+    scheduled = process.answers.recent_runs(namespace="", status="scheduled", limit=10)
+    assert ["c"] == [each.job_id for each in scheduled]
+    succeeded = process.answers.recent_runs(namespace="", status="succeeded", limit=10)
+    assert ["a"] == [each.job_id for each in succeeded]
+
+
+def test_the_memory_of_recent_runs_is_bounded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers_module, "RECENT_RUNS_MAX", 5)
+    process.answers = Answers(process.topology, process.clock)
+    process.apply(job(HOURLY, id="x"))
+    for number in range(6):
+        run_once(process, "x", f"t{number}")
+    found = process.answers.recent_runs(namespace="", status="", limit=100)
+    assert ["default/x!t.t5", "default/x!t.t4", "default/x!t.t3"] == [each.run_id for each in found]
