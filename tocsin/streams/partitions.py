@@ -32,7 +32,10 @@ def newest_journal(log: EventLog, names: TopicNames, partition: int) -> Journal 
     while begin < end:
         newest = None
         for record in read_range(log, at, max(begin, end - look_back), end):
-            row = codec.decode(record.value or b"")
+            try:
+                row = codec.decode(record.value or b"")
+            except codec.CodecError:
+                continue  # none of ours: it names nobody
             newest = row if isinstance(row, Journal) else newest
         if newest is not None or end - look_back <= begin:
             return newest

@@ -284,6 +284,15 @@ def test_another_process_fences_one_that_died_and_not_one_that_let_go(process: P
     assert (before + 1, last) == (process.epoch("s0"), process.epoch("s1"))
 
 
+def test_what_is_no_row_in_the_journal_keeps_nobody_from_taking_over(process: Process) -> None:
+    before = process.epoch("s0")
+    for value in (b"\xff\xff", b"", None):
+        process.append(NAMES.journal, None, value, partition=0)
+    process.crash()
+    process.start("s1")
+    assert before + 1 == process.epoch("s0")
+
+
 def test_what_a_dead_process_left_open_is_ended_by_its_successor(process: Process) -> None:
     """Its records hold the readers of the partition back until then: no other process would see a new one."""
     process.apply(job(HOURLY))
