@@ -263,11 +263,15 @@ GOOD: list[Job] = [
     of_cron("* * * * *", exclude=(Exclusion(cron="* * 24 12 *"), Exclusion(from_ms=0, to_ms=1))),
     of_cron("* * * * *", exclude=(Exclusion(cron="0 0 31 4 *"),)),
     of_cron("* * * * * *", exclude=(Exclusion(cron="* * * 1-11 *"), Exclusion(cron="0-58 * * * *"))),
-    of_cron("30 2 * * *", timezone="Europe/Berlin", exclude=(Exclusion(cron="30 2 * * *"),)),  # 03:00 in the gap is left
+    of_cron(
+        "30 2 * * *", timezone="Europe/Berlin", exclude=(Exclusion(cron="30 2 * * *"),)
+    ),  # 03:00 in the gap is left
     of_cron("0 * * * *", exclude=(Exclusion(cron="* * * 1,3-12 *"), Exclusion(cron="* * 1-28 2 *"))),
     of_cron("0 * * * * *", exclude=(Exclusion(from_ms=0, to_ms=NEW_YEAR), Exclusion(cron="0 * * 1-30 * *"))),
     of_cron("0 0 29 2 *", exclude=(Exclusion(cron="* * * * MON-SAT"),)),
-    of_cron("0 9 * * *", starts_at_ms=NEW_YEAR, exclude=(Exclusion(from_ms=0, to_ms=NEW_YEAR + 9_000 * DAY),)),
+    of_cron(
+        "0 9 * * *", starts_at_ms=NEW_YEAR, exclude=(Exclusion(from_ms=0, to_ms=NEW_YEAR + 9_000 * DAY),)
+    ),
     of_cron("0 0 31 12 *", starts_at_ms=253_402_214_400_000),
     of_schedule(every_ms=3_600_000, exclude=(Exclusion(cron="0 * * * *"),)),  # it counts from the creation
     of_schedule(every_ms=7_000, starts_at_ms=253_402_300_799_000),
