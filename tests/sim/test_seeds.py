@@ -38,7 +38,7 @@ def test_no_life_violates_an_invariant(seeds: range) -> None:
         ends = ("succeeded", "failed", "cancelled", "skipped", "superseded")
         assert all(found[f"runs {end}"] for end in ends), found
         assert found["executions"] > 100
-        assert found["occurrences"] > 200
+        assert found["occurrences"] > 100
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
