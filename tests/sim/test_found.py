@@ -154,7 +154,6 @@ def test_what_waits_for_its_spread_is_skipped_when_no_definition_names_it_any_mo
     for after in (
         job(Schedule(every_ms=4_000, after_completion=True, ends_at_ms=ENDS_MS)),
         job(Schedule(at_ms=START_MS + 20_000)),
-        job(every(10_000, max_runs=1)),
         job(Schedule()),
         replace(job(Schedule()), queue="nowhere"),
         None,
@@ -163,10 +162,10 @@ def test_what_waits_for_its_spread_is_skipped_when_no_definition_names_it_any_mo
             at_work(world)
             world.script(Script(duration_ms=9_000))
             world.define(job(every(10_000, spread_ms=9_000)))  # of 10 s, due some seconds later
-            world.command(
-                Trigger(namespace="sim", id="a", trigger_id="t")
-            )  # keeps it from being decided ahead
-            world.run(9_600)
+            world.run(2_000)
+            # Keeps it from being decided ahead.
+            world.command(Trigger(namespace="sim", id="a", trigger_id="t"))
+            world.run(7_600)
             world.delete("sim/a") if after is None else world.define(after)
             lived(world)
             assert "10" in ends(world), after
