@@ -332,7 +332,7 @@ class Decisions:
         self.verdict.counts[f"skipped {event.reason}"] += 1
         match event.reason:
             case "overlap" | "overlap_limit":
-                self._check_overlap(event, key, due_ms)
+                self._check_overlap(tick, event, key, due_ms)
             case "paused" if not self._was_paused(key, max(due_ms, self._defined_ms(key, event))):
                 raise Violation(
                     "paused",
@@ -346,14 +346,30 @@ class Decisions:
         own = [reign for reign in self.reigns[key] if reign.revision == event.revision]
         return own[0].from_ms if own and own[0].schedule.kind in ("at", "delay") else 0
 
-    def _check_overlap(self, event: RunEvent, key: str, due_ms: int) -> None:
-        """I10, I11: somebody was active at its instant."""
+    def _had_ended(self, tick: Tick, run: _Run, due_ms: int) -> bool:
+        """Whether the log had the end of the run's dispatch in time, and it was not read yet (P9)."""
+        is_clock_wrong = tick.journal.now_ms > tick.log_ms + CLOCKS_APART_MS
+        return not is_clock_wrong and any(
+            report.record.offset >= tick.journal.outcomes_offset
+            and report.record.timestamp_ms <= due_ms
+            and report.step <= tick.step
+            and report.value.kind in ("succeeded", "failed")
+            and report.value.dispatch == run.event.dispatch
+            and report.value.run_id == run.event.run_id
+            for report in self.unread
+        )
+
+    def _check_overlap(self, tick: Tick, event: RunEvent, key: str, due_ms: int) -> None:
+        """I10, I11: somebody was active at its instant, for all that the log knew then."""
         modes = {reign.revision: reign.job for reign in self.reigns[key]}
         why = []
         for run_id, run in self.runs.items():
             if run_id == event.run_id or not run_id.startswith((f"{key}@", f"{key}!")):
                 continue
             status = run.event.status
+            if status in ("running", "scheduled") and self._had_ended(tick, run, due_ms):
+                why.append(f"the end of {run_id} was on the log")
+                continue
             if status in ("running", "buffered", "waiting"):
                 return
             if status == "scheduled":

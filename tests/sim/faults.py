@@ -156,7 +156,8 @@ class Faults:
         topic = self._random.choice(topics[kind])
         self._world.note(f"{process.name} lags in {topic}")
         self._world.log.faults.lag(process.name, topic)
-        self._until(self._some_time(), lambda: self._world.log.faults.release(process.name, topic))
+        times = 2 if topic == names.outcomes else 1  # beyond a lease
+        self._until(times * self._some_time(), lambda: self._world.log.faults.release(process.name, topic))
 
     def _clock(self, process: Process) -> None:
         error_ms = self._random.choice((-12_000, -2_000, -400, 400, 2_000, 12_000))
