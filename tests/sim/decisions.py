@@ -242,8 +242,9 @@ class Decisions:
         elif (event.kind == "resumed" or created) and is_open:
             pauses[-1][1] = event.effective_ms
 
-    def _was_paused(self, key: str, due_ms: int) -> bool:
-        return any(from_ms <= due_ms <= to_ms for from_ms, to_ms in self.paused.get(key, ()))
+    def _was_paused(self, key: str, told_ms: int, due_ms: int) -> bool:
+        """At its instant; if an edit has moved that, then at one in between."""
+        return any(from_ms <= due_ms and told_ms <= to_ms for from_ms, to_ms in self.paused.get(key, ()))
 
     # --- runs
 
@@ -289,7 +290,7 @@ class Decisions:
         for report in self.unread:
             if (
                 report.record.offset >= tick.journal.outcomes_offset
-                and report.record.timestamp_ms <= until_ms
+                and report.record.timestamp_ms < until_ms
                 and report.step <= tick.step
                 and report.value.run_id == event.run_id
                 and report.value.dispatch == dispatch
@@ -323,9 +324,9 @@ class Decisions:
 
     def _skip(self, tick: Tick, event: RunEvent, nominal_ms: int) -> None:
         key = f"{event.namespace}/{event.job_id}"
-        due_ms = event.due_ms - event.nominal_ms + nominal_ms
+        told_ms = due_ms = event.due_ms - event.nominal_ms + nominal_ms
         if not event.seq:
-            due_ms = nominal_ms + next(
+            told_ms = due_ms = nominal_ms + next(
                 (r.offset_ms() for r in self.reigns[key] if r.revision == event.revision), 0
             )
         due_ms = max(due_ms, due_of(nominal_ms, self.reigns[key]))
@@ -333,7 +334,7 @@ class Decisions:
         match event.reason:
             case "overlap" | "overlap_limit":
                 self._check_overlap(tick, event, key, due_ms)
-            case "paused" if not self._was_paused(key, max(due_ms, self._defined_ms(key, event))):
+            case "paused" if not self._was_paused(key, told_ms, max(due_ms, self._defined_ms(key, event))):
                 raise Violation(
                     "paused",
                     f"{event.run_id} due {due_ms} is skipped as paused; pauses: {self.paused.get(key)}",
@@ -351,7 +352,7 @@ class Decisions:
         is_clock_wrong = tick.journal.now_ms > tick.log_ms + CLOCKS_APART_MS
         return not is_clock_wrong and any(
             report.record.offset >= tick.journal.outcomes_offset
-            and report.record.timestamp_ms <= due_ms
+            and report.record.timestamp_ms < due_ms
             and report.step <= tick.step
             and report.value.kind in ("succeeded", "failed")
             and report.value.dispatch == run.event.dispatch

@@ -346,7 +346,7 @@ def _fire_retry(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
     if not overlaps and work.rules.p11_retry_after_occurrence:
         earlier = row.armed not in ("none", "continue") and row.armed_due_ms <= run.attempt_due_ms
         if earlier or any(
-            other.status == "undecided" and other.due_ms <= run.attempt_due_ms
+            (other.status == "undecided" or other.contested) and other.due_ms <= run.attempt_due_ms
             for other in work.open_runs(key, row)
         ):
             run.parked = True

@@ -36,7 +36,7 @@ COUNT_MAX: Final = 10_000
 
 def arm(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, after_ms: int) -> None:
     """The job waits for its first undecided occurrence after `after_ms`; or it is finished."""
-    _unpark(work, key, row)
+    unpark_retries(work, key, row)
     table = timetable_of(definition, row)
     offset = table.spread_offset(key)
     while True:
@@ -95,7 +95,7 @@ def settle_finished(work: Work, key: JobKey, row: JobRow) -> None:
         row.delete_at_ms = max(row.finished_ms, row.last_ended_ms) + DELETE_AFTER_MS
 
 
-def _unpark(work: Work, key: JobKey, row: JobRow) -> None:
+def unpark_retries(work: Work, key: JobKey, row: JobRow) -> None:
     """Retries that waited for a decision are looked at again by their timer."""
     for run in work.open_runs(key, row):
         run.parked = False
@@ -245,7 +245,7 @@ def place(work: Work, row: JobRow, run: RunRow, definition: DefinitionRow, verdi
 
 def _advance(work: Work, key: JobKey, row: JobRow, definition: DefinitionRow, nominal_ms: int) -> None:
     """Arm what follows `nominal_ms`; a fixed delay is armed when the run ends."""
-    _unpark(work, key, row)
+    unpark_retries(work, key, row)
     if definition.job.schedule.after_completion and row.open:
         disarm(row)
         return

@@ -7,6 +7,7 @@ from tocsin.schemas.records import AttemptOutcome, RunReport
 from tocsin.schemas.rows import JobRow, RunRow
 from tocsin.streams.contested import after_run_ended, decide_again
 from tocsin.streams.lifecycle import step
+from tocsin.streams.occurrences import unpark_retries
 from tocsin.streams.runs import close, end_attempt, fail, move, record_run, settle
 from tocsin.streams.work import Work
 
@@ -66,7 +67,9 @@ def _fold_claim(
     move(run, "claim")
     if run.withdrawal == "withdraw" and leased_always:
         run.withdrawal = "none"
-    run.contested = False
+    if run.contested:
+        run.contested = False
+        unpark_retries(work, key, row)
     end_attempt(
         run,
         "running",
