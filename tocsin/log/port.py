@@ -71,6 +71,15 @@ class GroupMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member of a consumer group, as the group's coordinator shows it."""
+
+    client_id: str
+    """What the member was made with: see EventLog.group_consumer."""
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReceipt:
     """What a committed transaction appended: per partition the last record's offset and its log timestamp."""
 
@@ -252,7 +261,7 @@ class GroupConsumer(Protocol):
         on_revoke: AssignCallback,
         on_lost: AssignCallback,
     ) -> None:
-        """Join the group. The callbacks run inside poll() and close().
+        """Join the group. The callbacks run inside poll(), close(), and EventLog.wait() with this consumer.
 
         on_assign: newly owned partitions (reading starts at the committed offset, else at the first one kept, unless
         on_assign seeks). on_revoke: about to be given up; commits still work inside it. on_lost: already owned
@@ -333,6 +342,19 @@ class EventLog(Protocol):
         "committed": the last stable offset."""
         ...
 
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        """end_offset() of many, for the price of one: captured together, by one request for each node of the log."""
+        ...
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        """The members of a consumer group now; () for a group that has none, or does not exist.
+
+        While the group is being balanced, members may be shown without partitions. Raises LogUnavailable.
+        """
+        ...
+
     def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """The first offset whose log timestamp is >= timestamp_ms, else the true end."""
         ...
@@ -347,6 +369,8 @@ class EventLog(Protocol):
 
     def wait(self, consumers: Sequence[Reader | GroupConsumer], timeout_s: float) -> None:
         """Return when one of the consumers may have something to poll, when wake() is called, or after timeout_s.
+
+        The consumers must be this thread's. Assignment and commit callbacks of group consumers may run in here.
 
         A wake() since this thread's last wait() counts, so one that comes just before is not lost.
         """

@@ -56,6 +56,9 @@ class Cluster:
     tzdata: str
     horizon_ms: int = 10_000
     history_size: int = 20
+    secret: str = ""
+    """What the processes of the cluster show each other with a query; made at the first start. Whoever can read this
+    topic can read every payload, too, so that it adds nothing to what they may do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from tocsin.clock import new_id
 from tocsin.log.port import Delivery, EventLog, LogError, TopicMismatch
 from tocsin.schedules.zones import tzdata_version
 from tocsin.schemas import codec
@@ -24,11 +25,16 @@ def bootstrap(log: EventLog, names: TopicNames, *, partitions: int, queue_partit
         _check(current.cluster, partitions)
     log.create_topics(base_topics(names, partitions))
     written: list[tuple[str, Cluster | Queue]] = []
-    wanted = Cluster(partitions=partitions, schema_level=codec.SCHEMA_LEVEL, tzdata=tzdata_version())
+    wanted = Cluster(
+        partitions=partitions, schema_level=codec.SCHEMA_LEVEL, tzdata=tzdata_version(), secret=new_id()
+    )
     if current is None:
         written.append(("cluster/main", wanted))
-    elif current.cluster.tzdata != wanted.tzdata:
-        written.append(("cluster/main", replace(current.cluster, tzdata=wanted.tzdata)))
+    else:
+        secret = current.cluster.secret or wanted.secret
+        agreed = replace(current.cluster, tzdata=wanted.tzdata, secret=secret)
+        if agreed != current.cluster:
+            written.append(("cluster/main", agreed))
     for name, kind in DEFAULT_QUEUES:
         found = None if current is None else current.queues.get(name)
         if found is None or found.deleted:

@@ -1,0 +1,1 @@
+"""A local Apache Kafka from Python packages alone: fetched, formatted, started, stopped."""
