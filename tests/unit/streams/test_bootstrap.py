@@ -1,5 +1,7 @@
 """The first start, and every later one."""
 
+from dataclasses import replace
+
 import pytest
 
 from tocsin.clock import FakeClock
@@ -41,7 +43,9 @@ def test_the_first_start_creates_the_topics_the_cluster_record_and_the_queues(lo
     for queue in ("default", "functions"):
         expected |= {spec.name: spec.partitions for spec in queue_topics(NAMES, queue, 3)}
     assert expected == log.topics()
-    assert Cluster(partitions=4, schema_level=1, tzdata=tzdata_version()) == found.cluster
+    secret = found.cluster.secret
+    assert len(secret) == 32
+    assert Cluster(partitions=4, schema_level=1, tzdata=tzdata_version(), secret=secret) == found.cluster
     assert {
         "default": Queue(name="default", kind="http", partitions=3),
         "functions": Queue(name="functions", kind="function", partitions=3),
@@ -98,15 +102,23 @@ def test_a_log_of_a_newer_version_is_not_taken_for_an_empty_one(log: MemoryLog) 
 
 def test_new_time_zone_data_writes_one_record_and_keeps_all_else(log: MemoryLog) -> None:
     start(log)
-    old = Cluster(partitions=4, schema_level=1, tzdata="2019a", horizon_ms=60_000, history_size=7)
+    old = Cluster(
+        partitions=4, schema_level=1, tzdata="2019a", horizon_ms=60_000, history_size=7, secret="kept"
+    )
     put(log, "cluster/main", old)
     before = written(log)
     found = start(log)
-    expected = Cluster(
-        partitions=4, schema_level=1, tzdata=tzdata_version(), horizon_ms=60_000, history_size=7
-    )
+    expected = replace(old, tzdata=tzdata_version())
     assert expected == found.cluster
     assert [*before, expected] == written(log)
+    assert found == start(log)
+
+
+def test_a_cluster_of_an_older_version_is_given_a_secret_once(log: MemoryLog) -> None:
+    start(log)
+    put(log, "cluster/main", Cluster(partitions=4, schema_level=1, tzdata=tzdata_version()))
+    found = start(log)
+    assert len(found.cluster.secret) == 32
     assert found == start(log)
 
 
