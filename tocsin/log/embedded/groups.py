@@ -20,6 +20,7 @@ class Groups:
         self._waiting: dict[tuple[str, str], list[str]] = {}
         self._generations: dict[tuple[str, str], int] = {}
         self._owners: dict[str, GroupMetadata] = {}
+        self._client_ids: dict[str, str] = {}
         self._offsets: dict[tuple[str, Partition], OffsetCommit] = {}
         self._members = 0
 
@@ -29,6 +30,7 @@ class Groups:
             self._members += 1
             member = f"{client_id}-{self._members}"
             self._waiting.setdefault((group, topic), []).append(member)
+            self._client_ids[member] = client_id
             return member
 
     def claim(self, group: str, topic: str, member: str) -> GroupMetadata | None:
@@ -48,7 +50,18 @@ class Groups:
     def leave(self, group: str, topic: str, member: str) -> None:
         with self._lock:
             self._owners.pop(member, None)
+            self._client_ids.pop(member, None)
             self._waiting[group, topic].remove(member)
+
+    def members(self, group: str) -> list[tuple[str, str | None]]:
+        """The client id of each member, and the topic that it owns, if it does."""
+        with self._lock:
+            return [
+                (self._client_ids[member], topic if member in self._owners else None)
+                for (name, topic), waiting in self._waiting.items()
+                if name == group
+                for member in waiting
+            ]
 
     def check(self, metadata: GroupMetadata) -> None:
         """Raises NotAMember unless this member owns its topic, in this generation."""

@@ -37,6 +37,7 @@ from tocsin.log.port import (
     GroupConsumer,
     Isolation,
     LogCorrupt,
+    Member,
     OffsetCommit,
     OffsetOutOfRange,
     Reader,
@@ -161,6 +162,17 @@ class EmbeddedLog:
     def end_offset(self, partition: TopicPartition, isolation: Isolation) -> int:  # noqa: ARG002 - they are the same
         return self.partition(partition).end
 
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        return {where: self.end_offset(where, isolation) for where in partitions}
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        return tuple(
+            Member(client_id=client_id, partitions=self._partitions_of(topic))
+            for client_id, topic in self.groups.members(group)
+        )
+
     def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         where = self.partition(partition)
         with self._state:
@@ -268,6 +280,9 @@ class EmbeddedLog:
                 f"{partition.topic}[{partition.number}] holds the offsets {partition.begin} to {partition.end}, "
                 f"not {offset}: seek to one of them"
             )
+
+    def _partitions_of(self, topic: str | None) -> frozenset[TopicPartition]:
+        return frozenset(partition.where for partition in self._topics.get(topic or "", ()))
 
     # --- what is in memory ----------------------------------------------------------------------------------------------
 

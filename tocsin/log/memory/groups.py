@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from tocsin.log import port
 from tocsin.log.port import GroupMetadata, NotAMember, OffsetCommit, TopicPartition
 
 SESSION_TIMEOUT_S: Final = 6.0
@@ -118,6 +119,15 @@ class Coordinator:
         state = self.group(group.group)
         state.committed.update(offsets)
         state.members[group.member].seen_s = now_s
+
+    def described(self, name: str) -> tuple[port.Member, ...]:
+        """The members as anybody may see them. A group that was asked about is not made by that."""
+        group = self.groups.get(name, Group())
+        balanced = group.rebalancing_since_s is None
+        return tuple(
+            port.Member(client_id=m.client_id, partitions=m.assigned if balanced else frozenset())
+            for m in group.members.values()
+        )
 
     def expire(self, now_s: float) -> None:
         """Cut off the members whose session has ended."""

@@ -15,6 +15,7 @@ from tocsin.log.port import (
     GroupConsumer,
     Isolation,
     LogUnavailable,
+    Member,
     Reader,
     TopicPartition,
     TopicSpec,
@@ -54,9 +55,21 @@ class MemoryClient:
             return self.broker.partition(partition).begin
 
     def end_offset(self, partition: TopicPartition, isolation: Isolation) -> int:
+        return self.end_offsets([partition], isolation)[partition]
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], isolation: Isolation
+    ) -> dict[TopicPartition, int]:
         with self.request():
-            stored = self.broker.partition(partition)
-            return stored.end if isolation == "uncommitted" else stored.last_stable_offset()
+            stored = {where: self.broker.partition(where) for where in partitions}
+            return {
+                where: partition.end if isolation == "uncommitted" else partition.last_stable_offset()
+                for where, partition in stored.items()
+            }
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        with self.request():
+            return self.broker.coordinator.described(group)
 
     def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         with self.request():
