@@ -1,9 +1,9 @@
-"""The node's figures for Prometheus, computed when they are asked for, from a registry of their own.
+"""The figures of a node, or of one role, for Prometheus: computed when they are asked for, from a registry of their own.
 
 Labels are bounded: partitions, queues (those in `config`), buckets of time, statuses. No job, run or URL is ever a label.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from tocsin.api.services import ApiServices, WorkerSnapshot
 from tocsin.schemas.records import RunEvent
-from tocsin.streams.queries import PartitionHealth
+from tocsin.streams.queries import PartitionHealth, Queries
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 RECENT_RUNS: Final = 1_000
@@ -26,32 +26,49 @@ QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
 
 
 def exposition(services: ApiServices) -> bytes:
+    """All figures that the process of an API knows."""
+    return render(_all_of(services))
+
+
+def render(figures: Iterable[Metric]) -> bytes:
+    """The figures as text, of the type CONTENT_TYPE."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(services))
+    registry.register(_Figures(figures))
     return generate_latest(registry)
 
 
 class _Figures(Collector):
-    def __init__(self, services: ApiServices) -> None:
-        self._services = services
+    def __init__(self, figures: Iterable[Metric]) -> None:
+        self._figures = figures
 
     def describe(self) -> Iterable[Metric]:
         """Nothing to check names against: the registry lives for one request."""
         return ()
 
-    def collect(self) -> Iterator[Metric]:
-        services = self._services
-        queries = services.queries
-        broken = queries.broken()
-        yield _gauge("tocsin_firing", "1 if this node fires; 0: /readyz says why not", 0 if broken else 1)
-        yield _gauge(
-            "tocsin_clock_offset_seconds",
-            "The processors' wall clock minus the log's",
-            services.clock_offset_ms() / 1000,
-        )
-        yield from _partitions(queries.health(), services.clock.now_ms())
-        yield from _recent(queries.recent_runs(namespace="", status="", limit=RECENT_RUNS))
-        yield from _workers(list(services.workers()), services)
+    def collect(self) -> Iterable[Metric]:
+        return self._figures
+
+
+def _all_of(services: ApiServices) -> Iterator[Metric]:
+    queries = services.queries
+    yield from processor_figures(queries, services.clock.now_ms(), services.clock_offset_ms())
+    yield from _recent(queries.recent_runs(namespace="", status="", limit=RECENT_RUNS))
+    workers = list(services.workers())
+    live = dict.fromkeys((name for name, q in services.config().queues.items() if not q.deleted), 0)
+    for worker in workers:
+        live[worker.queue] = live.get(worker.queue, 0) + worker.live
+    yield from _queues(live)
+    yield from worker_figures([worker for worker in workers if not worker.elsewhere])
+
+
+def processor_figures(queries: Queries, now_ms: int, clock_offset_ms: int) -> Iterator[Metric]:
+    """Of the partitions that `queries` answers for."""
+    broken = queries.broken()
+    yield _gauge("tocsin_firing", "1 if this node fires; 0: /readyz says why not", 0 if broken else 1)
+    yield _gauge(
+        "tocsin_clock_offset_seconds", "The processors' wall clock minus the log's", clock_offset_ms / 1000
+    )
+    yield from _partitions(queries.health(), now_ms)
 
 
 def _gauge(name: str, help_: str, value: float) -> Metric:
@@ -118,20 +135,23 @@ def _recent(runs: Iterable[RunEvent]) -> Iterator[Metric]:
     yield family
 
 
-def _workers(workers: list[WorkerSnapshot], services: ApiServices) -> Iterator[Metric]:
+def _queues(live: Mapping[str, int]) -> Iterator[Metric]:
     label = ["queue"]
-    live = dict.fromkeys((name for name, q in services.config().queues.items() if not q.deleted), 0)
-    for worker in workers:
-        live[worker.queue] = live.get(worker.queue, 0) + worker.live
     alive = GaugeMetricFamily(
-        "tocsin_queue_workers", "Live workers of this node that read the queue", labels=label
+        "tocsin_queue_workers",
+        "Live workers that read the queue: of this node, or on Kafka all there are",
+        labels=label,
     )
-    idle = GaugeMetricFamily(
-        "tocsin_queue_without_worker", "1 if no worker of this node reads the queue", labels=label
-    )
+    idle = GaugeMetricFamily("tocsin_queue_without_worker", "1 if no worker reads the queue", labels=label)
     for name, count in sorted(live.items()):
         alive.add_metric([name], count)
         idle.add_metric([name], 0 if count else 1)
+    yield from (alive, idle)
+
+
+def worker_figures(workers: Iterable[WorkerSnapshot]) -> Iterator[Metric]:
+    """Of the workers in this process."""
+    label = ["queue"]
     in_flight = GaugeMetricFamily("tocsin_worker_in_flight", "Executions under way", labels=label)
     held = GaugeMetricFamily(
         "tocsin_worker_held",
@@ -170,4 +190,4 @@ def _workers(workers: list[WorkerSnapshot], services: ApiServices) -> Iterator[M
                 [*buckets, ("+Inf", float(worker.started_total))],
                 sum_value=worker.lateness_sum_ms / 1000,
             )
-    yield from (alive, idle, in_flight, held, overdue, overdue_s, started, offset, lateness)
+    yield from (in_flight, held, overdue, overdue_s, started, offset, lateness)

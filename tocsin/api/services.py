@@ -42,6 +42,8 @@ class WorkerSnapshot:
     """Upper bound in ms -> starts that were at most that late (cumulative)."""
     clock_offset_ms: int = 0
     """The wall clock minus the log's."""
+    elsewhere: bool = False
+    """They are other processes: the log says how many they are, and nothing else is known of them."""
 
 
 def _no_workers() -> Iterable[WorkerSnapshot]:
