@@ -34,6 +34,7 @@ COMMANDS: Final = {
     ),
     "queues": _Lazy("tocsin.cli.queues", "app", "Create and list queues."),
     "cron": _Lazy("tocsin.cli.cron", "app", "Say when a cron expression fires."),
+    "secrets": _Lazy("tocsin.cli.secrets", "app", "Make signing secrets."),
     "sink": _Lazy("tocsin.cli.sink", "sink", "Receive runs and print them, for demos and tests."),
 }
 

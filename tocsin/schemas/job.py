@@ -65,7 +65,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpTarget:
-    """An HTTP request. `success` holds inclusive status ranges; `body` the bytes to send, before placeholders."""
+    """An HTTP request; secrets by name, since their values never leave the workers. `success` holds inclusive status
+    ranges; `body` the bytes to send, before placeholders."""
 
     url: str
     method: str = "POST"
@@ -74,6 +75,10 @@ class HttpTarget:
     body_kind: BodyKind = "none"
     timeout_ms: int = 30_000
     success: tuple[tuple[int, int], ...] = ((200, 299),)
+    secret_headers: Pairs = ()
+    """Name of the header -> name of the secret that is its value."""
+    signing_secret: str = ""
+    """Name of the secret that requests are signed with; "": they are not signed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

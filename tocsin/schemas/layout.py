@@ -42,7 +42,6 @@ from tocsin.schemas.limits import (
     EXPRESSIONS_MAX,
     FACTOR_MAX,
     FUNCTION_PATTERN,
-    HEADERS_MAX,
     ID_PATTERN,
     LABEL_VALUE_LENGTH_MAX,
     LABELS_MAX,
@@ -51,7 +50,7 @@ from tocsin.schemas.limits import (
     URL_LENGTH_MAX,
     WAITING_MAX,
 )
-from tocsin.schemas.payloads import Base64, Body, HeaderValue, Json, StatusCodes
+from tocsin.schemas.payloads import Base64, Body, Headers, Json, SecretName, StatusCodes
 from tocsin.schemas.sections import Field, Given, Section, Short
 from tocsin.schemas.target_problems import METHODS
 
@@ -163,19 +162,24 @@ def _complete_http(given: Given, where: str, reading: Reading) -> None:
         reading.refuse(where, "one-of", message, "body, body_base64")
     elif (found := body or base64) is not None:
         given["body"], given["body_kind"] = found
+    if (headers := given.pop("as_headers", None)) is not None:
+        given["headers"], given["secret_headers"] = headers
 
 
 def _spread_http(http: HttpTarget) -> Given:
+    spread: Given = {
+        "as_headers": (http.headers, http.secret_headers) if http.headers or http.secret_headers else None,
+        "signing_secret": http.signing_secret or None,
+    }
     match http.body_kind:
         case "none":
-            return {}
+            return spread
         case "base64":
-            return {"as_base64": (http.body, http.body_kind)}
+            return spread | {"as_base64": (http.body, http.body_kind)}
         case _:
-            return {"as_body": (http.body, http.body_kind)}
+            return spread | {"as_body": (http.body, http.body_kind)}
 
 
-_HEADERS: Final = Texts(of=HeaderValue(), most=HEADERS_MAX, expected="an object of header names and values")
 _SUCCESS: Final = Several(
     of=StatusCodes(),
     most=SUCCESS_RANGES_MAX,
@@ -193,7 +197,13 @@ HTTP: Final = Section(
         required=True,
     ),
     Field("method", "method", Text(pattern=f"({'|'.join(METHODS)})"), "The request's method."),
-    Field("headers", "headers", _HEADERS, "Headers of the request.", ({"X-Team": "billing"},)),
+    Field(
+        "headers",
+        "as_headers",
+        Headers(),
+        "Headers of the request. A value may be {secret: NAME}.",
+        ({"X-Team": "billing", "Authorization": {"secret": "invoices-token"}},),
+    ),
     Field(
         "body",
         "as_body",
@@ -204,8 +214,14 @@ HTTP: Final = Section(
     Field("body_base64", "as_base64", Base64(), "What is sent, as bytes in base64."),
     Field("timeout", "timeout_ms", _DURATION, "How long one attempt may take, 1s to 15m."),
     Field("success", "success", _SUCCESS, "The status codes that count as success."),
+    Field(
+        "signing_secret",
+        "signing_secret",
+        SecretName(),
+        "The secret that each request is signed with (Standard Webhooks).",
+        ({"secret": "invoice-hook"},),
+    ),
     expected="an object with a url",
-    unavailable=("signing_secret",),
     complete=_complete_http,
     spread=_spread_http,
     rules=_at_most_one("body", "body_base64"),

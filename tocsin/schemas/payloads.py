@@ -9,25 +9,89 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
 
-from tocsin.schemas.job import BodyKind
-from tocsin.schemas.kinds import JsonSchema, Reading, Text, Wrong
-from tocsin.schemas.limits import BODY_BYTES_MAX, HEADER_VALUE_LENGTH_MAX, STATUS_MAX, STATUS_MIN
+from tocsin.schemas.job import BodyKind, Pairs
+from tocsin.schemas.kinds import JsonSchema, Reading, Text, Texts, Wrong
+from tocsin.schemas.limits import (
+    BODY_BYTES_MAX,
+    HEADER_VALUE_LENGTH_MAX,
+    HEADERS_MAX,
+    ID_PATTERN,
+    STATUS_MAX,
+    STATUS_MIN,
+)
+
+
+class SecretName:
+    """`{secret: NAME}`: the name of a secret, which the worker knows."""
+
+    _name: Final = Text(pattern=ID_PATTERN)
+
+    def read(self, value: Any, where: str, reading: Reading) -> str | Wrong:
+        if not isinstance(value, Mapping) or list(value) != ["secret"]:
+            # What was given is not repeated: it may be the secret itself.
+            message = "expected {secret: NAME}, with the name of a secret that the workers have, and nothing else"
+            return reading.refuse(where, "secret", message)
+        return self._name.read(value["secret"], f"{where}.secret", reading)
+
+    def write(self, value: str, _full: bool, /) -> dict[str, str]:
+        return {"secret": value}
+
+    def schema(self, _definitions: dict[str, JsonSchema], /) -> JsonSchema:
+        name = self._name.schema({})
+        return {
+            "type": "object",
+            "properties": {"secret": name},
+            "required": ["secret"],
+            "additionalProperties": False,
+        }
 
 
 class HeaderValue:
-    _text: Final = Text(longest=HEADER_VALUE_LENGTH_MAX)
+    """Text, or `{secret: NAME}`, which is read as a SecretValue."""
 
-    def read(self, value: Any, where: str, reading: Reading) -> str | Wrong:
+    _text: Final = Text(longest=HEADER_VALUE_LENGTH_MAX)
+    _secret: Final = SecretName()
+
+    def read(self, value: Any, where: str, reading: Reading) -> "str | SecretValue | Wrong":
         if isinstance(value, Mapping) and "secret" in value:
-            message = "secrets are not available yet: leave it out, or give the value as text"
-            return reading.refuse(where, "not-available", message, value)
+            name = self._secret.read(value, where, reading)
+            return name if isinstance(name, Wrong) else SecretValue(name)
         return self._text.read(value, where, reading)
 
-    def write(self, value: str, _full: bool, /) -> str:
-        return value
+    def write(self, value: "str | SecretValue", full: bool, /) -> Any:
+        return self._secret.write(value, full) if isinstance(value, SecretValue) else value
 
     def schema(self, _definitions: dict[str, JsonSchema], /) -> JsonSchema:
-        return self._text.schema({})
+        return {"anyOf": [self._text.schema({}), self._secret.schema({})]}
+
+
+class SecretValue(str):
+    """The name of a secret where a text may stand."""
+
+    __slots__ = ()
+
+
+class Headers:
+    """Headers by name, as two tuples of pairs: those with text, and those whose value is a secret."""
+
+    _all: Final = Texts(of=HeaderValue(), most=HEADERS_MAX, expected="an object of header names and values")
+
+    def read(self, value: Any, where: str, reading: Reading) -> tuple[Pairs, Pairs] | Wrong:
+        read = self._all.read(value, where, reading)
+        if isinstance(read, Wrong):
+            return read
+        texts = tuple((name, text) for name, text in read if not isinstance(text, SecretValue))
+        secrets = tuple((name, str(secret)) for name, secret in read if isinstance(secret, SecretValue))
+        return texts, secrets
+
+    def write(self, value: tuple[Pairs, Pairs], _full: bool, /) -> dict[str, Any]:
+        texts, secrets = value
+        written: dict[str, Any] = dict(texts)
+        written |= {name: {"secret": secret} for name, secret in secrets}
+        return dict(sorted(written.items()))
+
+    def schema(self, definitions: dict[str, JsonSchema], /) -> JsonSchema:
+        return self._all.schema(definitions)
 
 
 class StatusCodes:

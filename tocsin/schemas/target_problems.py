@@ -8,13 +8,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tocsin.schemas.bounds import not_matching, outside_durations, problem
-from tocsin.schemas.job import FunctionTarget, HttpTarget, Job, Pairs, Problem
+from tocsin.schemas.job import FunctionTarget, HttpTarget, Job, Problem
 from tocsin.schemas.limits import (
     BODY_BYTES_MAX,
     FUNCTION_PATTERN,
     HEADER_VALUE_LENGTH_MAX,
     HEADERS_MAX,
     ID_LENGTH_MAX,
+    ID_PATTERN,
     STATUS_MAX,
     STATUS_MIN,
     SUCCESS_RANGES_MAX,
@@ -37,6 +38,7 @@ RESERVED_HEADERS: Final = frozenset(
 )
 RESERVED_PREFIXES: Final = ("proxy-", "tocsin-", "webhook-")
 
+_ID: Final = re.compile(ID_PATTERN)
 _FUNCTION: Final = re.compile(FUNCTION_PATTERN)
 _PLACEHOLDER: Final = re.compile(r"\$\{([^{}]*)(\}?)")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")  # RFC 9110, 5.6.2
@@ -63,8 +65,10 @@ def _http_problems(http: HttpTarget) -> Iterator[Problem]:
         hint = f"write {upper}" if upper in METHODS else f"use one of {', '.join(METHODS)}"
         message = f"{http.method[:40]!r} is no method that can be sent: {hint}"
         yield problem("target.http.method", "method", message, http.method)
-    if http.headers:
-        yield from _header_problems(http.headers)
+    if http.headers or http.secret_headers:
+        yield from _header_problems(http)
+    if http.signing_secret:
+        yield from _secret_problems("target.http.signing_secret.secret", http.signing_secret)
     yield from _body_problems(http)
     yield from outside_durations("target.http.timeout", http.timeout_ms, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)
     yield from _success_problems(http.success)
@@ -113,13 +117,14 @@ def _url_fault(url: str) -> tuple[str, str] | None:
 # --- headers, body, success -------------------------------------------------------------------------------------------
 
 
-def _header_problems(headers: Pairs) -> Iterator[Problem]:
-    if len(headers) > HEADERS_MAX:
-        message = f"at most {HEADERS_MAX} headers are sent, not {len(headers)}"
-        yield problem("target.http.headers", "headers-max", message, str(len(headers)))
+def _header_problems(http: HttpTarget) -> Iterator[Problem]:
+    count = len(http.headers) + len(http.secret_headers)
+    if count > HEADERS_MAX:
+        message = f"at most {HEADERS_MAX} headers are sent, not {count}"
+        yield problem("target.http.headers", "headers-max", message, str(count))
         return
     seen: dict[str, str] = {}
-    for name, value in headers:
+    for name, value in http.headers:
         field = f"target.http.headers.{name[:64]}"
         fault = _header_name_fault(name, seen)
         if fault is not None:
@@ -135,6 +140,23 @@ def _header_problems(headers: Pairs) -> Iterator[Problem]:
             yield problem(field, "header-length", message, value)
         elif "${" in value:
             yield from _placeholder_problems(field, value)
+    for name, secret in http.secret_headers:
+        field = f"target.http.headers.{name[:64]}"
+        fault = _header_name_fault(name, seen)
+        if fault is not None:
+            yield problem(field, fault[0], fault[1], name)
+        seen[name.lower()] = name
+        yield from _secret_problems(f"{field}.secret", secret)
+
+
+def _secret_problems(field: str, name: str) -> Iterator[Problem]:
+    """The value given is never repeated: somebody may have put the secret itself there."""
+    if not _ID.fullmatch(name):
+        message = (
+            "this is no name of a secret: a letter or digit first, then letters, digits, . _ and - (at most "
+            f"{ID_LENGTH_MAX}); the secret itself does not belong here, it is a file of the workers"
+        )
+        yield problem(field, "secret-name", message)
 
 
 def _header_name_fault(name: str, seen: Mapping[str, str]) -> tuple[str, str] | None:

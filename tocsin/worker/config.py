@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from tocsin.schemas.topics import TopicNames
@@ -68,6 +69,8 @@ class WorkerConfig:
     session_timeout_s: float = 6.0
     clock_offset_max_ms: int | None = 500
     egress: EgressPolicy = field(default_factory=EgressPolicy)
+    secrets: Path | None = None
+    """Directory of the secrets: NAMESPACE/NAME. None: jobs with secrets fail here, and are tried again."""
 
     def __post_init__(self) -> None:
         problems = tuple(self._problems())
@@ -117,4 +120,8 @@ class WorkerConfig:
         ]
         if self.clock_offset_max_ms is not None and self.clock_offset_max_ms < 1:
             found.append(f"clock_offset_max_ms must be at least 1, or None, not {self.clock_offset_max_ms}")
+        if self.secrets is not None and not self.secrets.is_dir():
+            found.append(
+                f"secrets must be a directory with a folder for each namespace; {self.secrets} is none"
+            )
         return found + egress_problems(self.egress)

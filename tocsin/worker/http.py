@@ -17,9 +17,11 @@ from tocsin.clock import Clock
 from tocsin.schedules import format_instant
 from tocsin.schemas.job import BodyKind, HttpTarget
 from tocsin.schemas.records import DueRun
+from tocsin.signing import sign
 from tocsin.worker.egress import EgressBlocked, EgressGuard
 from tocsin.worker.execution import RESPONSE_BYTES_MAX, RETRY_AFTER_MS_MAX, Execution, Outcome
 from tocsin.worker.placeholders import Placeholders
+from tocsin.worker.secrets import NO_REDACTION, Redaction, SecretFiles, SecretUnavailable
 from tocsin.worker.threads import Threads
 
 KEEPALIVE_S: Final = 4.0
@@ -120,8 +122,10 @@ class HttpCaller:
         guard: EgressGuard,
         connect_timeout_s: float = 5.0,
         lookup: Lookup,
+        secrets: SecretFiles | None = None,
     ) -> None:
         self._clock = clock
+        self._secrets = secrets or SecretFiles(None, clock)
         self._guard = guard
         self._connect_timeout_s = connect_timeout_s
         self._lookup = lookup
@@ -156,6 +160,8 @@ class HttpCaller:
             return await self._send(execution.run, target, started_ms)
         except EgressBlocked as error:
             return self._failed(started_ms, str(error), retryable=False)
+        except SecretUnavailable as error:
+            return self._failed(started_ms, str(error), retryable=True)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             blocked = _blocked_inside(error)
             if blocked is not None:
@@ -168,16 +174,48 @@ class HttpCaller:
         values = Placeholders(run)
         url = self._checked_url(values.expand_url(target.url))
         body = target.body if target.body_kind == "base64" else values.expand_body(target.body)
+        headers = request_headers(run, target, values, started_ms)
+        redaction = NO_REDACTION
+        if target.secret_headers or target.signing_secret:
+            redaction = self._add_secrets(headers, run, target, started_ms, body)
         async with self._session.request(
             target.method,
             url,
             data=body or None,
-            headers=request_headers(run, target, values, started_ms),
+            headers=headers,
             allow_redirects=False,
             timeout=self._timeout(target.timeout_ms),
         ) as response:
-            excerpt = await _read_excerpt(response)
-            return self._judge(response, target, started_ms, excerpt)
+            excerpt = await _read_excerpt(response, redaction)
+            return self._judge(response, target, started_ms, excerpt, redaction)
+
+    def _add_secrets(
+        self,
+        headers: list[tuple[str, str]],
+        run: DueRun,
+        target: HttpTarget,
+        started_ms: int,
+        body: bytes,
+    ) -> Redaction:
+        """Add what is secret to the headers. Raises SecretUnavailable."""
+        used: list[str] = []
+        for name, secret in target.secret_headers:
+            if _is_reserved(name):
+                continue
+            value = self._secrets.text(run.namespace, secret)
+            if not _HEADER_VALUE.fullmatch(value):
+                raise SecretUnavailable(
+                    f"the secret {secret!r} of the namespace {run.namespace!r} cannot be the header {name}: it holds a "
+                    "line break or another control character"
+                )
+            headers.append((name, value))
+            used.append(value)
+        if target.signing_secret:
+            keys = self._secrets.signing_keys(run.namespace, target.signing_secret)
+            signature = sign(keys, message_id=run.run_id, timestamp_s=started_ms // 1000, body=body)
+            headers.append(("webhook-signature", signature))
+            used.append(self._secrets.text(run.namespace, target.signing_secret))
+        return Redaction(used)
 
     def _checked_url(self, text: str) -> URL:
         """Raises EgressBlocked for an address that may not be reached, however it is spelled; ValueError."""
@@ -200,7 +238,12 @@ class HttpCaller:
         return timeout
 
     def _judge(
-        self, response: aiohttp.ClientResponse, target: HttpTarget, started_ms: int, excerpt: str
+        self,
+        response: aiohttp.ClientResponse,
+        target: HttpTarget,
+        started_ms: int,
+        excerpt: str,
+        redaction: Redaction,
     ) -> Outcome:
         status = response.status
         if any(low <= status <= high for low, high in target.success):
@@ -213,7 +256,7 @@ class HttpCaller:
             )
         error = f"the endpoint answered {status}"
         if 300 <= status < 400:
-            where = response.headers.get("Location", "")
+            where = redaction.text(response.headers.get("Location", ""))
             error += f" to {where[:200]!r}; redirects are not followed: put the final URL into the job"
         retryable = status in RETRYABLE_STATUS or status >= 500
         return Outcome(
@@ -268,12 +311,11 @@ def request_headers(
     headers: list[tuple[str, str]] = []
     has_content_type = False
     for name, value in values.expand_headers(target.headers):
-        lower = name.lower()
-        if lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES):
+        if _is_reserved(name):
             continue
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"the header {name[:100]!r} has a name or a value that HTTP does not allow")
-        has_content_type = has_content_type or lower == "content-type"
+        has_content_type = has_content_type or name.lower() == "content-type"
         headers.append((name, value))
     content_type = _CONTENT_TYPES.get(target.body_kind)
     if content_type is not None and not has_content_type:
@@ -289,6 +331,11 @@ def request_headers(
         ("traceparent", traceparent(run.run_id, run.attempt)),
     )
     return headers
+
+
+def _is_reserved(name: str) -> bool:
+    lower = name.lower()
+    return lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES)
 
 
 def traceparent(run_id: str, attempt: int) -> str:
@@ -319,18 +366,19 @@ def retry_after_ms(value: str | None, now_ms: int) -> int:
     return min(max(delay_ms, 0), RETRY_AFTER_MS_MAX)
 
 
-async def _read_excerpt(response: aiohttp.ClientResponse) -> str:
+async def _read_excerpt(response: aiohttp.ClientResponse, redaction: Redaction) -> str:
     """The first bytes of the answer as text. Reads on to its end, if that is near, so that the connection is kept."""
     kept = bytearray()
+    kept_max = RESPONSE_BYTES_MAX + redaction.longest
     read = 0
     async for chunk in response.content.iter_any():
-        if len(kept) < RESPONSE_BYTES_MAX:
-            kept += chunk[: RESPONSE_BYTES_MAX - len(kept)]
+        if len(kept) < kept_max:
+            kept += chunk[: kept_max - len(kept)]
         read += len(chunk)
         if read > DRAIN_BYTES_MAX:
             response.close()
             break
-    return _as_text(bytes(kept), response.charset)
+    return _as_text(redaction.excerpt(bytes(kept), RESPONSE_BYTES_MAX), response.charset)
 
 
 def _as_text(content: bytes, charset: str | None) -> str:

@@ -22,6 +22,7 @@ from tocsin.worker.functions import FunctionCaller
 from tocsin.worker.http import HttpCaller, Lookup, SystemLookup
 from tocsin.worker.metrics import WorkerMetrics
 from tocsin.worker.reports import COMPLAIN_EVERY_S
+from tocsin.worker.secrets import SecretFiles
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Worker:
                 guard=guard,
                 connect_timeout_s=self._config.connect_timeout_s,
                 lookup=lookup,
+                secrets=SecretFiles(self._config.secrets, clock),
             ),
             functions=FunctionCaller(clock=clock, registry=functions, name=f"tocsin-function-{queue}"),
             name=f"tocsin-executor-{queue}",

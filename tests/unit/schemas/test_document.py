@@ -236,7 +236,6 @@ def test_the_json_schema_has_every_field_and_says_what_it_is() -> None:
             assert re.fullmatch(r"\S.*\.", each["description"]), name
     assert ["id", "target"] == schema["required"]
     assert "limits" not in schema["properties"]
-    assert "signing_secret" not in definitions["HttpTarget"]["properties"]
     retry = _properties(schema["properties"]["retry"], definitions)
     assert {"type": "integer", "minimum": 1, "maximum": 100, "default": 5} == {
         key: value for key, value in retry["max_attempts"].items() if key != "description"

@@ -14,6 +14,7 @@ from tocsin.schemas.records import DueRun
 from tocsin.worker.egress import EgressGuard, EgressPolicy
 from tocsin.worker.execution import Execution, Outcome
 from tocsin.worker.http import Address, HttpCaller, Lookup
+from tocsin.worker.secrets import SecretFiles
 
 LIMIT_S = 30
 """Against what hangs; no test waits for it to pass."""
@@ -102,9 +103,14 @@ async def caller(
     policy: EgressPolicy = EgressPolicy(allow_loopback=True),  # noqa: B008 - frozen
     lookup: Lookup = no_lookup,
     connect_timeout_s: float = 5.0,
+    secrets: SecretFiles | None = None,
 ) -> AsyncIterator[HttpCaller]:
     http = HttpCaller(
-        clock=SystemClock(), guard=EgressGuard(policy), lookup=lookup, connect_timeout_s=connect_timeout_s
+        clock=SystemClock(),
+        guard=EgressGuard(policy),
+        lookup=lookup,
+        connect_timeout_s=connect_timeout_s,
+        secrets=secrets,
     )
     await http.open()
     try:
