@@ -1,0 +1,178 @@
+"""One broker process: its folder, its files, its life."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tocsin.broker.failures import BrokerFailed
+from tocsin.broker.java import Java
+from tocsin.broker.settings import LOGGING, Address, properties
+from tocsin.clock import SystemClock
+
+HEAP_MB: Final = 512
+MAIN: Final = "kafka.Kafka"
+FORMATTER: Final = "kafka.tools.StorageTool"
+FORMATTED_WITHIN_S: Final = 60
+SHOWN_LINES: Final = 12
+CONSOLE_MAX: Final = 1_000_000
+LOOK_EVERY_S: Final = 0.05
+PROC: Final = Path("/proc/self").parent
+
+
+class Node:
+    """The process need not be a child of ours: one that was left behind by a killed parent is found by its pid file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._properties = folder / "server.properties"
+        self._pid_file = folder / "pid"
+        self._formatted = folder / "formatted"
+        self._log = folder / "broker.log"
+        self._console = folder / "console.log"
+        self._child: subprocess.Popen[bytes] | None = None
+        self._clock = SystemClock()
+
+    def prepare(self, *, index: int, addresses: tuple[Address, ...]) -> None:
+        """Write what the broker reads when it starts."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = properties(index=index, addresses=addresses, data=self.folder / "data")
+        self._properties.write_text(text, encoding="ascii")
+        (self.folder / "log4j2.properties").write_text(LOGGING, encoding="ascii")
+
+    def formatter(self, java: Java, jars: list[Path], cluster_id: str) -> "subprocess.Popen[str] | None":
+        """The process that makes the data directory, or None if that is done."""
+        if self._formatted.exists():
+            return None
+        options = self._options(java, jars)
+        command = ["format", "-t", cluster_id, "-c", str(self._properties), "--ignore-formatted"]
+        return subprocess.Popen(
+            [*options, FORMATTER, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end_format(self, process: "subprocess.Popen[str]") -> None:
+        try:
+            said, _ = process.communicate(timeout=FORMATTED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise BrokerFailed(
+                f"the data directory {self.folder} was not made within {FORMATTED_WITHIN_S} s; is the disk very slow?"
+            ) from None
+        if process.returncode != 0:
+            lines = "\n".join(f"  {line}" for line in said.splitlines()[-SHOWN_LINES:])
+            raise BrokerFailed(f"Kafka cannot make its data directory {self.folder}:\n{lines}")
+        self._formatted.touch()
+
+    def start(self, java: Java, jars: list[Path]) -> None:
+        """The process runs afterwards; it answers a few seconds later."""
+        # By way of a shell, which writes its own pid before it becomes the broker: however early we are killed, there is
+        # no moment at which a broker runs and no file names it.
+        recorded = ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self._pid_file)]
+        with self._open_console() as console:
+            self._child = subprocess.Popen(
+                [*recorded, *self._options(java, jars), MAIN, str(self._properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                start_new_session=True,  # a Ctrl-C in the terminal is for us, and we stop it in order
+            )
+
+    def pid(self) -> int | None:
+        """The process, if it runs and is really this broker: pids are used again."""
+        if self._child is not None and self._child.poll() is None:
+            return self._child.pid  # also while it is still the shell
+        try:
+            pid = int(self._pid_file.read_text())
+        except (OSError, ValueError):
+            return None
+        command = _command_of(pid)
+        return pid if MAIN in command and str(self._properties) in command else None
+
+    def signal(self, number: signal.Signals) -> None:
+        pid = self.pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def wait_gone(self, limit_s: float) -> bool:
+        """Whether the process ended within the limit."""
+        until_s = self._clock.monotonic_s() + limit_s
+        while self.pid() is not None:
+            if self._clock.monotonic_s() >= until_s:
+                return False
+            self.pause(LOOK_EVERY_S)
+        self._pid_file.unlink(missing_ok=True)
+        self._child = None
+        return True
+
+    def pause(self, limit_s: float) -> None:
+        """Let time pass; ends early when our child ends."""
+        if self._child is None:
+            threading.Event().wait(limit_s)
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(limit_s)
+
+    def last_lines(self) -> str:
+        """What the broker said at last, for a message that says why it failed."""
+        lines = [*_tail(self._log), *(line for line in _tail(self._console) if "WARNING:" not in line)]
+        shown = "\n".join(f"  {line[:500]}" for line in lines[-SHOWN_LINES:])
+        return f"Its last lines, of {self._log}:\n{shown}" if shown else f"It said nothing in {self._log}."
+
+    def has_said(self, text: str) -> bool:
+        return any(text in line for line in _tail(self._log, 100) + _tail(self._console, 100))
+
+    def _options(self, java: Java, jars: list[Path]) -> list[str]:
+        """Java and its options; the long ones in a file, so that the command fits a line of `ps`."""
+        options = [
+            "-Xms64m",
+            f"-Xmx{HEAP_MB}m",
+            "-XX:+ExitOnOutOfMemoryError",  # rather than half a broker
+            "-XX:-UsePerfData",  # else it writes to a file of /tmp all the time
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
+            f"-Dtocsin.log={self._log}",
+        ]
+        if java.major >= 24:  # what Kafka's libraries do, said beforehand, so that it is not warned of
+            options += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
+        options += ["-cp", os.pathsep.join(map(str, jars))]
+        arguments = self.folder / "java.options"
+        quoted = ('"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' for option in options)
+        arguments.write_text("\n".join(quoted) + "\n", encoding="utf-8")
+        return [str(java.path), f"@{arguments}"]
+
+    def _open_console(self) -> BinaryIO:
+        too_long = self._console.exists() and self._console.stat().st_size > CONSOLE_MAX
+        return self._console.open("wb" if too_long else "ab")
+
+
+def _command_of(pid: int) -> str:
+    """The command line of a process; empty if there is none, or if it has ended and only its parent does not know."""
+    if PROC.is_dir():
+        try:
+            return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            return ""
+    found = subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return found.stdout
+
+
+def _tail(path: Path, count: int = SHOWN_LINES) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 64_000))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
