@@ -4,9 +4,14 @@ import ipaddress
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import brokers as kafkas
+from tocsin.broker import BrokerFailed, LocalKafka
 
 # A test must not depend on speed, so nothing is timed. `make test` tries the same examples every time; `make test-full`
 # tries more, and new ones.
@@ -20,9 +25,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 os.environ["TZ"] = "XXX-5:43"
 time.tzset()
 
-# A node, a key or a broker of the person who runs the tests. TOCSIN_TEST_... is meant for the tests.
+# A node, a key or a broker of the person who runs the tests. TOCSIN_TEST_... is meant for the tests, and where Kafka's
+# jars are kept is a matter of the machine.
 for name in [
-    name for name in os.environ if name.startswith("TOCSIN_") and not name.startswith("TOCSIN_TEST_")
+    name
+    for name in os.environ
+    if name.startswith("TOCSIN_")
+    and not name.startswith(("TOCSIN_TEST_", "TOCSIN_KAFKA_CACHE", "TOCSIN_MAVEN_"))
 ]:
     del os.environ[name]
 
@@ -44,3 +53,39 @@ def _refuse_other_machines(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_refuse_other_machines)
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one broker for the whole run, all of xdist's processes included: use a topic prefix of your own.
+
+    TOCSIN_TEST_KAFKA=host:port names one that runs already.
+    """
+    given = os.environ.get(kafkas.GIVEN)
+    if given:
+        yield given
+        return
+    base = tmp_path_factory.getbasetemp()
+    # With xdist each process has a folder of its own, in the one of the run.
+    shared = kafkas.SharedKafka((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "broker")
+    try:
+        address = shared.hold()
+    except BrokerFailed as error:
+        kafkas.failed(error)
+    yield address
+    shared.release()
+
+
+@pytest.fixture
+def local_kafka(tmp_path: Path) -> Iterator[Callable[..., LocalKafka]]:
+    """Starts a Kafka for this test alone, which may kill its brokers: `local_kafka()`, `local_kafka(brokers=3)`."""
+    own = kafkas.OwnKafkas(tmp_path)
+
+    def start(brokers: int = 1) -> LocalKafka:
+        try:
+            return own.start(brokers)
+        except BrokerFailed as error:
+            kafkas.failed(error)
+
+    yield start
+    own.close()
