@@ -220,10 +220,14 @@ class WorkerProcess(Process):
         assert self.core is not None
         assert self.executor is not None
         self.executor.pump()
+        had_left = self.core.has_left
         try:
             self.core.run_once()
-            if self.stopping and self.core.is_drained():
+            if self.core.has_left and not had_left:
                 self.world.leaves(self)
+            if self.stopping and self.core.is_drained():
+                if not self.core.has_left:
+                    self.world.leaves(self)
                 self.core.close()
                 self.world.note(f"{self.name} has stopped")
                 self._die()

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from tocsin.clock import Clock, new_id
-from tocsin.log.port import EventLog, GroupConsumer, OffsetOutOfRange, Reader, Record, TopicPartition
+from tocsin.log.port import (
+    EventLog,
+    GroupConsumer,
+    LogError,
+    OffsetOutOfRange,
+    Reader,
+    Record,
+    TopicPartition,
+)
 from tocsin.schemas.records import Lane
 from tocsin.worker.assignments import Assignment, Assignments
 from tocsin.worker.clock_offset import ClockOffset
@@ -129,6 +137,8 @@ class WorkerCore:
         self._hungry = False
         self._stopping = False
         self._drain_until_s = 0.0
+        self.has_left = False
+        """Its group. What executes then outlives its partition."""
         self._forget_at_s = clock.monotonic_s() + FORGET_EVERY_S
         self._survey_at_s = 0.0
         self._group.subscribe(
@@ -176,9 +186,9 @@ class WorkerCore:
         return max(0.0, min(waits))
 
     @property
-    def consumers(self) -> tuple[GroupConsumer, Reader, Reader]:
+    def consumers(self) -> tuple[GroupConsumer | Reader, ...]:
         """What the shell waits for."""
-        return (self._group, self._due_now, self._control)
+        return (self._control,) if self.has_left else (self._group, self._due_now, self._control)
 
     def ended(self, execution_id: str, outcome: Outcome) -> None:
         """An execution has ended. From any thread, exactly once for each start."""
@@ -208,7 +218,9 @@ class WorkerCore:
         """Leave the group, handing over in order (W6). What still executes then is aborted unless it was confirmed."""
         self._stopping = True
         try:
-            self._group.close()
+            if not self.has_left:
+                self.has_left = True
+                self._group.close()
             self._reports.flush(self.config.revoke_s)
         finally:
             for running in self._executions.all():
@@ -221,12 +233,39 @@ class WorkerCore:
         if self._clock.monotonic_s() >= self._drain_until_s:
             for running in self._executions.all():
                 self._executions.abort(running, "stopped")
+        elif not self.has_left:
+            self._leave_early()
+
+    def _leave_early(self) -> None:
+        """Leave the group as soon as all that executes outlives its partition (W5): what is held here, and will not be
+        started, then is another worker's business at once, not after the drain.
+
+        It is the hand-over of W6, at a moment when nothing is left to wait for: claimed, confirmed and committed is all
+        that executes, acknowledged all that has ended, so nothing is aborted, and nothing is done twice.
+        """
+        owned = [running for running in self._executions.all() if running.held.assignment.alive]
+        for running in owned:
+            if not running.is_given_up:
+                self._executions.claim(running)
+        if not all(running.outlives_partition for running in owned):
+            return
+        if self._reports.outstanding() or any(a.awaiting_commit for a in self._assignments):
+            return
+        self.has_left = True
+        try:
+            self._group.close()
+        except LogError as error:
+            logger.warning("the group could not be told that this worker leaves: %s", error)
+        self._handover.lost([assignment.number for assignment in self._assignments])
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _read_due(self) -> int:
         """Keeps the membership, too: whatever was lost meanwhile is let go before anything else is done."""
         self._opened.clear()
+        if self.has_left:
+            self._read_more = False
+            return 0
         limit = self._due_limit()
         records = self._group.poll(limit, 0.0)
         if self._opened:
