@@ -71,6 +71,13 @@ node: dev ## the all-in-one node as a process: first minutes, kill -9
 kafka: dev ## real processes against a real broker (nothing there yet)
 	$(PYTEST) tests/kafka
 
+.PHONY: chaos
+# A round takes about a minute. The seed of a bad one is on its line: `make chaos ROUNDS=1 SEED=that`.
+ROUNDS ?= 30
+SEED ?= 1
+chaos: dev ## kill and freeze everything at random, on a real broker: ROUNDS=30 SEED=1
+	$(BIN)/python -m tests.kafka.chaos --rounds $(ROUNDS) --seed $(SEED)
+
 web: dev ## the web UI in Chromium (nothing there yet)
 	$(PYTEST) tests/web
 

@@ -16,7 +16,7 @@ from tests.kafka.evidence import Evidence
 from tests.kafka.expected import Defined
 from tests.kafka.happenings import Happenings
 from tests.kafka.judge import Judge, Verdict
-from tests.kafka.roles import TOCSIN, Role, free_port
+from tests.kafka.roles import SHOWN_LINES, TOCSIN, Role, free_port
 from tests.kafka.sink import Sink
 from tests.kafka.waiting import until
 from tocsin.clock import SystemClock, new_id
@@ -122,6 +122,24 @@ class Cluster:
         url = self.owners()[partition]
         return next(role for role in self.roles.values() if role.kind == "streams" and role.url == url)
 
+    def partitions_of(self, role: Role) -> list[int]:
+        return sorted(number for number, url in self.owners().items() if url == role.url)
+
+    def until_fires(self, partitions: Iterable[int], after_ms: int) -> int:
+        """When, by the log's clock, the last of the partitions had dispatched something after `after_ms` again."""
+        wanted = set(partitions)
+
+        def fired() -> int:
+            first: dict[int, int] = {}
+            for events in self.evidence.refresh().runs.values():
+                for event in events:
+                    at, stamped_ms = event.record.partition, event.record.timestamp_ms
+                    if stamped_ms > after_ms and event.value.status == "scheduled":
+                        first[at] = min(stamped_ms, first.get(at, stamped_ms))
+            return max(first[number] for number in wanted) if first.keys() >= wanted else 0
+
+        return until(fired, f"partitions {sorted(wanted)} fire again", every_s=0.2)
+
     def until_shared(self, *roles: Role) -> dict[int, str]:
         """Waits until exactly these processes share all partitions (each has one, if there are enough)."""
         urls = {role.url for role in roles}
@@ -193,12 +211,37 @@ class Cluster:
             for each in documents
         ]
 
-    def trigger(self, key: str, trigger_id: str) -> str:
-        """Returns the id of the run that must come of it."""
-        answer = self.client.post(f"/v1/jobs/{key}/trigger", headers={"Idempotency-Key": trigger_id}, json={})
-        assert answer.status_code < 300, answer.text
-        run_id = self.triggers[trigger_id] = f"{key}!t.{trigger_id}"
-        return run_id
+    def define_if_possible(
+        self, document: dict[str, Any], *, skips: Iterable[str] = (), within_s: float
+    ) -> None:
+        """In the midst of faults. Acknowledged, it is owed; not answered, it may have happened, or not."""
+        key = f"default/{document['id']}"
+        sent_ms = self._clock.now_ms()
+        try:
+            answer = self.client.put(f"/v1/jobs/{key}", json=document, timeout=within_s)
+            acknowledged = answer.status_code < 300
+            assert answer.status_code != 422, answer.text
+        except httpx.HTTPError:
+            acknowledged = False
+        self.defined.append(
+            Defined(
+                document=document,
+                sent_ms=sent_ms,
+                answered_ms=self._clock.now_ms(),
+                applied=False,
+                acknowledged=acknowledged,
+                skips=frozenset(skips),
+            )
+        )
+
+    def trigger(self, key: str, trigger_id: str, *, within_s: float = 60.0) -> bool:
+        """Whether it was acknowledged: then its run is owed."""
+        answer = self.client.post(
+            f"/v1/jobs/{key}/trigger", headers={"Idempotency-Key": trigger_id}, json={}, timeout=within_s
+        )
+        if answer.status_code < 300:
+            self.triggers[trigger_id] = f"{key}!t.{trigger_id}"
+        return answer.status_code < 300
 
     def get(self, path: str, **params: Any) -> Any:
         answer = self.client.get(path, params=params)
@@ -249,8 +292,11 @@ class Cluster:
 
     # --- the end
 
-    def tails(self) -> str:
-        return "\n".join(role.tail() for role in self.roles.values())
+    def tails(self, lines: int = SHOWN_LINES) -> str:
+        """What its processes said last, and what was done to them."""
+        told = "\n".join(f"{each.at_ms} {each}" for each in self.happenings.all)
+        said = "\n".join(role.tail(lines) for role in self.roles.values())
+        return f"{said}\n--- what was done ---\n{told}"
 
     def close(self) -> None:
         for role in self.roles.values():
@@ -275,13 +321,19 @@ class Cluster:
                     future.result(10)
 
 
+def show(text: str) -> None:
+    """Captured by pytest, and shown with a failure."""
+    sys.stdout.write(text + "\n")
+
+
 @contextmanager
-def made(bootstrap: str, directory: Path, **settings: Any) -> Iterator[Cluster]:
-    """A cluster that is ended, whatever happens; what its processes said is printed, for a failure to show."""
+def made(
+    bootstrap: str, directory: Path, *, tell: Callable[[str], None] = show, **settings: Any
+) -> Iterator[Cluster]:
+    """A cluster that is ended, whatever happens; what its processes said is told at the end."""
     cluster = Cluster(bootstrap=bootstrap, directory=directory, **settings)
     try:
         yield cluster
     finally:
-        told = "\n".join(map(str, cluster.happenings.all))
-        sys.stdout.write(f"{cluster.tails()}\n--- what was done ---\n{told}\n")
+        tell(cluster.tails())
         cluster.close()

@@ -17,6 +17,8 @@ class Defined:
     answered_ms: int
     applied: bool = True
     """Whether the answer was given for a definition in force (else only for one on the log)."""
+    acknowledged: bool = True
+    """Else it may be in force, or not."""
     skips: frozenset[str] = field(default=frozenset())
     """The reasons for which one of its occurrences may be skipped in this scenario."""
     ends: frozenset[str] = field(default=frozenset(("succeeded",)))

@@ -98,7 +98,7 @@ class Judge:
         """The nominals that must have a disposition: due after the definition was in force, up to the cut."""
         effective_ms = self.evidence.effective_ms(job.key)
         if not effective_ms:
-            return [0]  # it never was: that is a loss as well
+            return [0] if job.acknowledged else []  # if it has to be: that is a loss as well
         defined_ms = self.evidence.defined_ms(job.key)
         return nominals(job.document, effective_ms, cut_ms, defined_ms=defined_ms)
 
@@ -112,7 +112,8 @@ class Judge:
         for job in self.defined:
             effective_ms = self.evidence.effective_ms(job.key)
             if not effective_ms:
-                found.lost.append(f"{job.key} was acknowledged, and never in force")
+                if job.acknowledged:
+                    found.lost.append(f"{job.key} was acknowledged, and never in force")
                 continue
             if job.applied and effective_ms > job.answered_ms:
                 found.wrong.append(

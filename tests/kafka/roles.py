@@ -40,6 +40,7 @@ class Role:
     module: tuple[str, ...] = TOCSIN
     process: "subprocess.Popen[bytes] | None" = None
     frozen: bool = False
+    stopping: bool = False
     _life_at: int = 0
     _client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=30.0))
 
@@ -69,15 +70,23 @@ class Role:
             self.process.kill()
         if self.process is not None:
             self.process.wait(EXITS_WITHIN_S)
-        self.frozen = False
+        self.frozen = self.stopping = False
 
-    def stop(self) -> int:
-        """SIGTERM; returns how it ended."""
+    def ask_to_stop(self) -> None:
+        """SIGTERM, without waiting."""
         assert self.process is not None
         if self.process.poll() is None:
             self.happenings.note(self.kind, self.name, "stop")
             self.process.terminate()
+            self.stopping = True
+
+    def stop(self) -> int:
+        """SIGTERM; returns how it ended."""
+        assert self.process is not None
+        if not self.stopping:
+            self.ask_to_stop()
         code = self.process.wait(EXITS_WITHIN_S)
+        self.stopping = False
         self.happenings.note(self.kind, self.name, "exit")
         return code
 
@@ -161,10 +170,10 @@ class Role:
         self.kill()
         self._client.close()
 
-    def tail(self) -> str:
+    def tail(self, lines: int = SHOWN_LINES) -> str:
         """The end of all that it said, in all its lives, for whoever has to find out what went wrong."""
         text = self.output.read_text(errors="replace") if self.output.exists() else ""
-        return f"--- {self.name} ---\n" + "\n".join(text.splitlines()[-SHOWN_LINES:])
+        return f"--- {self.name} ---\n" + "\n".join(text.splitlines()[-lines:])
 
 
 def cpu_s(pid: int) -> float:

@@ -110,6 +110,7 @@ class Story:
     happenings: Happenings = field(default_factory=Happenings)
     skips: frozenset[str] = frozenset()
     in_force: bool = True
+    acknowledged: bool = True
 
     def happened(self, kind: Kind, deed: Deed, at_ms: int) -> None:
         self.happenings.all.append(Happening(at_ms=at_ms, kind=kind, name=f"{kind}-1", deed=deed))
@@ -143,7 +144,13 @@ class Story:
         for topic, record in written:
             producer.produce(topic, partition=0, key=b"key", value=codec.encode(record))
         assert producer.flush(1.0) == 0
-        defined = Defined(document=DOCUMENT, sent_ms=NOON_MS - 1, answered_ms=NOON_MS + 50, skips=self.skips)
+        defined = Defined(
+            document=DOCUMENT,
+            sent_ms=NOON_MS - 1,
+            answered_ms=NOON_MS + 50,
+            acknowledged=self.acknowledged,
+            skips=self.skips,
+        )
         evidence = Evidence(log, NAMES).refresh()
         return Judge(evidence=evidence, defined=[defined], happenings=self.happenings)
 
@@ -181,6 +188,11 @@ def test_a_job_that_was_acknowledged_and_never_in_force_is_lost() -> None:
     story = Story(runs=[], dues=[], requests=[], in_force=False)
     assert ["default/job was acknowledged, and never in force"] == story.verdict().lost
     assert story.judge().unsettled(CUT_MS)
+
+
+def test_a_job_that_was_not_acknowledged_may_be_in_force_or_not_and_is_owed_if_it_is() -> None:
+    Story(runs=[], dues=[], requests=[], in_force=False, acknowledged=False).verdict().check()
+    assert 3 == len(Story(runs=[], dues=[], requests=[], acknowledged=False).verdict().lost)
 
 
 def test_a_skip_is_lost_unless_the_scenario_allows_its_reason() -> None:
