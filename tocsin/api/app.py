@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from starlette.responses import HTMLResponse, JSONResponse
 
 from tocsin.api import batch, health, jobs, openapi, preview, problems, queues, runs
+from tocsin.api.asking import asking
 from tocsin.api.context import Context
 from tocsin.api.reference import reference
 from tocsin.api.requests import Gate
@@ -42,7 +43,8 @@ def create_app(services: ApiServices) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.context = Context(services=services, writes=Writes(services))
+    asks = asking(services.queries)
+    app.state.context = Context(services=services, asks=asks, writes=Writes(services, asks))
     app.state.batches = batch.new_limit()
     problems.install(app)
     app.add_middleware(Gate, api_key=services.api_key)

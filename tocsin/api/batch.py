@@ -7,7 +7,7 @@ the last record.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tocsin.api.context import Api, Context
-from tocsin.api.definitions import check
+from tocsin.api.definitions import check, in_force, may_be_in_force
 from tocsin.api.jobs import rejection
 from tocsin.api.openapi import NDJSON, operation
 from tocsin.api.problems import ApiProblem, encodable, errors_of, log_problem
@@ -24,9 +24,10 @@ from tocsin.api.writes import foreseen_outcome, highest_offsets, outcome_of
 from tocsin.log.partitioner import partition_for
 from tocsin.log.port import Delivery
 from tocsin.schemas.codec import encode
-from tocsin.schemas.job import Job, Problem
+from tocsin.schemas.job import Job, JobKey, Problem
 from tocsin.schemas.limits import DOCUMENT_BYTES_MAX
 from tocsin.schemas.records import JobDefinition
+from tocsin.streams.queries import JobView, PartitionsMissing
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -46,6 +47,8 @@ class _Line:
     result: str = ""
     job: Job | None = None
     errors: list[dict[str, str]] = field(default_factory=list)
+    doubts: list[dict[str, str]] = field(default_factory=list)
+    """Errors, unless the document says what holds already."""
 
 
 class NdjsonResponse(Response):
@@ -78,6 +81,7 @@ async def define_jobs(
     body = await read_body(request, BYTES_MAX)
     async with request.app.state.batches:
         lines = await asyncio.to_thread(_read, api, body)
+        await _settle_doubts(api, lines)
         # Everything is known to be right or wrong before the first record is written.
         wrong = sum(1 for line in lines if line.errors)
         if wrong and not partial:
@@ -85,7 +89,8 @@ async def define_jobs(
                 line.result = line.result or "skipped"
             return _answer(lines, status=422)
         if dry_run:
-            await asyncio.to_thread(_foresee, api, lines)
+            views = await api.asks.get_jobs([line.job.key for line in lines if line.job is not None])
+            await asyncio.to_thread(_foresee, lines, views)
             return _answer(lines)
         records = await asyncio.to_thread(_records, api, lines, actor_of(request))
         good = [line for line in lines if line.job is not None]
@@ -134,7 +139,9 @@ def _read(api: Context, body: bytes) -> list[_Line]:
             _refuse(line, "json", str(error) if text.strip() else "the line is empty")
             continue
         line.key = _key(document)
-        job, found = check(document, config=config, queries=api.services.queries, now_ms=now_ms)
+        job, found = check(document, config=config, now_ms=now_ms)
+        if job is not None and may_be_in_force(found):
+            line.doubts, found = errors_of(found), []
         if job is None or found:
             line.errors, line.result = errors_of(found), "invalid"
             continue
@@ -144,6 +151,17 @@ def _read(api: Context, body: bytes) -> list[_Line]:
             continue
         line.job = job
     return lines
+
+
+async def _settle_doubts(api: Context, lines: Sequence[_Line]) -> None:
+    doubtful = [line for line in lines if line.doubts and line.job is not None]
+    if not doubtful:
+        return
+    views = await api.asks.get_jobs([line.job.key for line in doubtful if line.job is not None])
+    for line in doubtful:
+        assert line.job is not None
+        if not in_force(line.job, views.get(line.job.key)):
+            line.errors, line.result, line.job = line.doubts, "invalid", None
 
 
 def _refuse(line: _Line, rule: str, message: str, *, field_: str = "") -> None:
@@ -184,29 +202,37 @@ async def _apply(api: Context, good: Sequence[_Line], deliveries: Sequence[Deliv
     jobs = api.services.names.jobs
     highest = highest_offsets(deliveries)
     applied = await asyncio.gather(*[api.writes.applied(jobs, p, offset) for p, offset in highest.items()])
-    partitions = {p for p, done in zip(highest, applied, strict=True) if done}
-    await asyncio.to_thread(_outcomes, api, good, deliveries, partitions)
-
-
-def _outcomes(
-    api: Context, good: Sequence[_Line], deliveries: Sequence[Delivery], partitions: set[int]
-) -> None:
-    get_job = api.services.queries.get_job
+    written: dict[int, list[tuple[_Line, Delivery]]] = {}
     for line, delivery in zip(good, deliveries, strict=True):
-        if delivery.error is not None or delivery.partition not in partitions:
-            continue
+        if delivery.error is None:
+            written.setdefault(delivery.partition, []).append((line, delivery))
+    for partition, done in zip(highest, applied, strict=True):
+        if done:
+            await _apply_to(api, written[partition])
+
+
+async def _apply_to(api: Context, written: Sequence[tuple[_Line, Delivery]]) -> None:
+    """The lines of one partition. If it moves just now, they stay acknowledged: that is all that is known of them."""
+    try:
+        views = await api.asks.get_jobs([line.job.key for line, _ in written if line.job is not None])
+    except PartitionsMissing:
+        return
+    await asyncio.to_thread(_outcomes, written, views)
+
+
+def _outcomes(written: Sequence[tuple[_Line, Delivery]], views: Mapping[JobKey, JobView]) -> None:
+    for line, delivery in written:
         assert line.job is not None
-        view = get_job(line.job.key)
+        view = views.get(line.job.key)
         line.result = outcome_of(line.job, delivery.offset, view)
         if line.result == "rejected":
             line.errors = errors_of([rejection(view)])
 
 
-def _foresee(api: Context, lines: Sequence[_Line]) -> None:
+def _foresee(lines: Sequence[_Line], views: Mapping[JobKey, JobView]) -> None:
     for line in lines:
         if line.job is not None:
-            view = api.services.queries.get_job(line.job.key)
-            line.result = foreseen_outcome(line.job, view)
+            line.result = foreseen_outcome(line.job, views.get(line.job.key))
 
 
 def _answer(lines: Sequence[_Line], *, status: int = 200) -> Response:

@@ -161,9 +161,20 @@ _QUEUE: dict[str, Any] = {"name": "reports", "kind": "http", "partitions": 4, "l
 _PARTITION: dict[str, Any] = {
     "partition": 0,
     "ready": True,
+    "reason": None,
     "watermark": "2026-03-09T08:03:41.990Z",
     "restore_done": 0,
     "restore_total": 0,
+    "restore_eta_s": None,
+}
+
+_MISSING: dict[str, Any] = {
+    "partition": 3,
+    "reason": "restoring",
+    "detail": "partition 3 is being restored: 120,000 of 500,000, about 4 s left",
+    "restore_done": 120_000,
+    "restore_total": 500_000,
+    "restore_eta_s": 4.2,
 }
 
 BODIES: Final[dict[str, tuple[str, Any]]] = {
@@ -207,9 +218,12 @@ BODIES: Final[dict[str, tuple[str, Any]]] = {
     ),
     "deleted": ("Written", {**_WRITTEN, "result": "deleted"}),
     "job_view": ("JobView", JOB_VIEW),
-    "job_list": ("JobList", {"items": [JOB_LINE], "next_cursor": "YmlsbGluZy9zZW5kLWludm9pY2Vz"}),
+    "job_list": (
+        "JobList",
+        {"items": [JOB_LINE], "next_cursor": "billing/send-invoices", "missing_partitions": [_MISSING]},
+    ),
     "run": ("Run", RUN),
-    "run_list": ("RunList", {"items": [RUN], "next_cursor": None}),
+    "run_list": ("RunList", {"items": [RUN], "next_cursor": None, "missing_partitions": []}),
     "trigger": ("TriggerRequest", {"body": {"day": "2026-03-08"}, "reason": "sent again for order 1017"}),
     "triggered": ("Triggered", {"run_id": _TRIGGER_RUN["run_id"], **_COMMAND}),
     "triggered_applied": (
@@ -231,7 +245,10 @@ BODIES: Final[dict[str, tuple[str, Any]]] = {
         "RunCommand",
         {"run_id": _RUN_ID, **_COMMAND, "result": "redriven", "run": {**RUN, "status": "scheduled"}},
     ),
-    "dead_letter_list": ("DeadLetterList", {"items": [_DEAD_LETTER], "next_cursor": None}),
+    "dead_letter_list": (
+        "DeadLetterList",
+        {"items": [_DEAD_LETTER], "next_cursor": None, "missing_partitions": []},
+    ),
     "redrive": (
         "RedriveRequest",
         {"namespace": "billing", "limit": 100, "dry_run": False, "reason": "endpoint fixed"},
@@ -242,7 +259,7 @@ BODIES: Final[dict[str, tuple[str, Any]]] = {
     ),
     "queue": ("QueueRequest", {"kind": "http"}),
     "queue_view": ("Queue", _QUEUE),
-    "queue_list": ("QueueList", {"items": [_QUEUE], "next_cursor": None}),
+    "queue_list": ("QueueList", {"items": [_QUEUE], "next_cursor": None, "missing_partitions": []}),
     "preview": ("PreviewRequest", {"schedule": JOB["schedule"], "count": 2}),
     "previewed": (
         "Preview",
@@ -262,8 +279,18 @@ BODIES: Final[dict[str, tuple[str, Any]]] = {
         "Ready",
         {
             "status": "not-ready",
-            "reason": "partition 0 is being restored: 120000 of 500000 rows",
-            "partitions": [{**_PARTITION, "ready": False, "restore_done": 120_000, "restore_total": 500_000}],
+            "reason": "partition 0 is being restored: 120,000 of 500,000, about 4 s left",
+            "partitions": [
+                {
+                    **_PARTITION,
+                    "ready": False,
+                    "reason": "restoring",
+                    "watermark": None,
+                    "restore_done": 120_000,
+                    "restore_total": 500_000,
+                    "restore_eta_s": 4.2,
+                }
+            ],
         },
     ),
     "problem": ("Problem", PROBLEM),

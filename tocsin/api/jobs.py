@@ -3,14 +3,15 @@
 import base64
 import json
 import re
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import JSONResponse
 
 from tocsin.api import views
 from tocsin.api.context import Api, Context
-from tocsin.api.definitions import check
+from tocsin.api.definitions import check, in_force, may_be_in_force
 from tocsin.api.openapi import operation
 from tocsin.api.problems import ID_SENTENCE, ApiProblem, errors_of, invalid, invalid_job
 from tocsin.api.requests import (
@@ -25,7 +26,7 @@ from tocsin.api.requests import (
     read_json,
     read_object,
 )
-from tocsin.api.writes import outcome_of, require_all
+from tocsin.api.writes import outcome_of
 from tocsin.clock import new_id
 from tocsin.log.port import Delivery
 from tocsin.schedules.errors import ScheduleError
@@ -37,14 +38,17 @@ from tocsin.schemas.records import Command, JobDefinition, Pause, Resume, SkipNe
 from tocsin.schemas.rows import JobRow
 from tocsin.streams.cursors import InvalidCursor
 from tocsin.streams.ids import trigger_run_id
-from tocsin.streams.queries import JobFilter, JobView
+from tocsin.streams.queries import JobFilter, JobView, Page, PartitionsMissing
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
+
+T = TypeVar("T")
 
 SKIP_NEXT_MAX: Final = 10_000
 REASON_MAX: Final = 1_000
 NOT_APPLIED: Final = (
-    "The log has it and the processor has not applied it yet. It will be; /readyz says what holds it up."
+    "The log has it; what the processor made of it is not known yet. It will be applied, and /readyz says what "
+    "holds it up."
 )
 
 State = Annotated[
@@ -69,24 +73,30 @@ async def define_job(
     when the job is created; afterwards pause and resume alone decide.
     """
     document = _with_key(await read_json(request), namespace, job_id)
-    job, found = check(
-        document,
-        config=api.services.config(),
-        queries=api.services.queries,
-        now_ms=api.services.clock.now_ms(),
-    )
+    job, found = check(document, config=api.services.config(), now_ms=api.services.clock.now_ms())
+    if job is not None and may_be_in_force(found) and in_force(job, await api.asks.get_job(job.key)):
+        found = []
     if job is None or found:
         raise invalid_job(found)
-    existed = api.services.queries.get_job(job.key) is not None
+    existed = wait == "applied" and await _existed(api, job.key)
     delivery = await api.writes.define(
         JobDefinition(namespace=namespace, id=job_id, job=job, actor=actor_of(request), source="api")
     )
     answer = {"key": job.key, "result": "acknowledged", **views.coordinates(delivery)}
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    if not await api.writes.applied(api.services.names.jobs, delivery.partition, delivery.offset):
+    applied, view = await api.writes.after(delivery, lambda: api.asks.get_job(job.key))
+    if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    return _defined(api, job, delivery, answer, existed=existed)
+    return _defined(job, delivery, view, answer, existed=existed)
+
+
+async def _existed(api: Context, key: JobKey) -> bool:
+    """As far as it can be told: a definition is taken also while nobody knows."""
+    try:
+        return await api.asks.get_job(key) is not None
+    except PartitionsMissing:
+        return False
 
 
 def _with_key(document: Any, namespace: str, job_id: str) -> dict[str, Any]:
@@ -103,9 +113,8 @@ def _with_key(document: Any, namespace: str, job_id: str) -> dict[str, Any]:
 
 
 def _defined(
-    api: Context, job: Job, delivery: Delivery, answer: dict[str, object], *, existed: bool
+    job: Job, delivery: Delivery, view: JobView | None, answer: dict[str, object], *, existed: bool
 ) -> JSONResponse:
-    view = api.services.queries.get_job(job.key)
     outcome = outcome_of(job, delivery.offset, view, existed=existed)
     if outcome == "rejected":
         raise ApiProblem("rejected", errors=errors_of([rejection(view)]), extra={"key": job.key})
@@ -170,14 +179,14 @@ async def delete_job(
     answer = {"key": key, "result": "acknowledged", **views.coordinates(delivery)}
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    if not await api.writes.applied(api.services.names.jobs, delivery.partition, delivery.offset):
+    applied, view = await api.writes.after(delivery, lambda: api.asks.get_job(JobKey(key)))
+    if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    gone = api.services.queries.get_job(JobKey(key)) is None
-    return JSONResponse({**answer, "result": "deleted" if gone else "superseded"})
+    return JSONResponse({**answer, "result": "deleted" if view is None else "superseded"})
 
 
 @router.get("/jobs", **operation("listJobs", done="job_list"))
-def list_jobs(
+async def list_jobs(
     api: Api,
     namespace: Annotated[str, Query(pattern=ID_OR_NOTHING)] = "",
     label: Annotated[list[str], Query(description="`name=value`; several: all of them.")] = [],  # noqa: B006
@@ -187,16 +196,25 @@ def list_jobs(
     cursor: Cursor = "",
     limit: Limit = 100,
 ) -> JSONResponse:
-    """Jobs in the order of their keys. A page may be short, even empty, and still have a cursor: go on with it."""
-    require_all(api.services.queries)
+    """Jobs in the order of their keys. A page may be short, even empty, and still have a cursor: go on with it.
+
+    `missing_partitions` names what could not be asked, so that what lies there is not on the page.
+    """
     where = JobFilter(
         namespace=namespace, id_prefix=id_prefix, labels=_labels(label), state=state, failing=failing
     )
     try:
-        found = api.services.queries.list_jobs(where, cursor=cursor, limit=limit)
+        found = await api.asks.list_jobs(where, cursor=cursor, limit=limit)
     except InvalidCursor as error:
         raise invalid("cursor", "cursor", str(error), cursor) from None
-    return JSONResponse(views.page(found, views.job_line))
+    return listed(api, found, views.job_line)
+
+
+def listed(api: Context, page: Page[T], show: Callable[[T], dict[str, Any]]) -> JSONResponse:
+    """The page, unless nobody at all could be asked: then there is nothing to show. Raises PartitionsMissing."""
+    if len(page.missing) >= api.services.config().partitions:
+        raise PartitionsMissing(page.missing)
+    return JSONResponse(views.page(page, show))
 
 
 def _labels(given: list[str]) -> dict[str, str]:
@@ -248,14 +266,14 @@ async def trigger_job(
         reason=reason_of(fields),
     )
     run_id = trigger_run_id(key, trigger_id)
-    before = api.services.queries.get_run(run_id)
+    before = await api.asks.get_run(run_id) if wait == "applied" else None
     delivery = await api.writes.command(command)
     answer = {"run_id": run_id, "key": key, "result": "acknowledged", **views.coordinates(delivery)}
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    if not await api.writes.applied(api.services.names.commands, delivery.partition, delivery.offset):
+    applied, run = await api.writes.after(delivery, lambda: api.asks.get_run(run_id))
+    if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    run = api.services.queries.get_run(run_id)
     if run is None:
         raise ApiProblem("rejected", f"{key} was deleted or broken before the trigger was applied.")
     answer |= {"result": "created" if before is None else "unchanged", "run": views.run(run)}
@@ -397,9 +415,9 @@ async def _command(api: Context, command: Command, before: JobView, wait: str) -
     answer = {"key": before.key, "result": "acknowledged", **views.coordinates(delivery)}
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    if not await api.writes.applied(api.services.names.commands, delivery.partition, delivery.offset):
+    applied, after = await api.writes.after(delivery, lambda: api.asks.get_job(before.key))
+    if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    after = api.services.queries.get_job(before.key)
     if after is None:
         raise ApiProblem("rejected", f"{before.key} was deleted before the command was applied.")
     result = "unchanged" if _switches(before.row) == _switches(after.row) else "changed"

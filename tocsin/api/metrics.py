@@ -52,7 +52,7 @@ class _Figures(Collector):
 def _all_of(services: ApiServices) -> Iterator[Metric]:
     queries = services.queries
     yield from processor_figures(queries, services.clock.now_ms(), services.clock_offset_ms())
-    yield from _recent(queries.recent_runs(namespace="", status="", limit=RECENT_RUNS))
+    yield from _recent(queries.recent_runs(namespace="", status="", limit=RECENT_RUNS).items)
     workers = list(services.workers())
     live = dict.fromkeys((name for name, q in services.config().queues.items() if not q.deleted), 0)
     for worker in workers:

@@ -2,13 +2,14 @@
 by hand, and the JSON Schema of the job definition."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from tocsin.api.examples import BODIES
 from tocsin.schemas.document import json_schema
+from tocsin.streams.queries import MissingReason
 
 Schema = dict[str, Any]
 
@@ -19,6 +20,7 @@ _INSTANT_OR_NULL: Final[Schema] = {"type": ["string", "null"], "format": "date-t
 _INT: Final[Schema] = {"type": "integer"}
 _INT_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
 _FLAG: Final[Schema] = {"type": "boolean"}
+_NUMBER_OR_NULL: Final[Schema] = {"type": ["number", "null"]}
 
 
 def _ref(name: str) -> Schema:
@@ -39,7 +41,13 @@ def _request(properties: Mapping[str, Schema]) -> Schema:
 
 
 def _page_of(name: str) -> Schema:
-    return _object({"items": _list(_ref(name)), "next_cursor": _TEXT_OR_NULL})
+    return _object(
+        {
+            "items": _list(_ref(name)),
+            "next_cursor": _TEXT_OR_NULL,
+            "missing_partitions": _list(_ref("MissingPartition")),
+        }
+    )
 
 
 def _choice(*values: str) -> Schema:
@@ -55,6 +63,7 @@ _RUN_STATUS: Final = _choice(
     "scheduled", "running", "retrying", "buffered", "waiting", "undecided",
     "succeeded", "failed", "cancelled", "superseded", "skipped",
 )  # fmt: skip
+_MISSING_REASON: Final = _choice(*get_args(MissingReason))
 _ERROR: Final = _object({"field": _TEXT, "rule": _TEXT, "message": _TEXT, "value": _TEXT})
 
 _JOB_LINE: Final = {
@@ -249,20 +258,33 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Live": _object({"status": _TEXT}),
     "Ready": _object(
         {
-            "status": _choice("ready", "not-ready"),
+            "status": _choice("ready", "degraded", "not-ready"),
             "reason": _TEXT_OR_NULL,
             "partitions": _list(
                 _object(
                     {
                         "partition": _INT,
                         "ready": _FLAG,
+                        "reason": _or_null(_MISSING_REASON),
                         "watermark": _INSTANT_OR_NULL,
                         "restore_done": _INT,
                         "restore_total": _INT,
+                        "restore_eta_s": _NUMBER_OR_NULL,
                     }
                 )
             ),
         }
+    ),
+    "MissingPartition": _object(
+        {
+            "partition": _INT,
+            "reason": _MISSING_REASON,
+            "detail": _TEXT,
+            "restore_done": _INT,
+            "restore_total": _INT,
+            "restore_eta_s": _NUMBER_OR_NULL,
+        },
+        description="A partition that could not be asked, so that what it holds is not in the answer.",
     ),
     "FieldError": _ERROR,
     "Problem": _object(
@@ -272,8 +294,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "status": _INT,
             "detail": _TEXT,
             "errors": _list(_ref("FieldError")),
+            "missing_partitions": _list(_ref("MissingPartition")),
         },
-        ("detail", "errors"),
+        ("detail", "errors", "missing_partitions"),
         description="RFC 9457 problem details. `type` is urn:tocsin:problem: and a slug; `errors` names each wrong field.",
     ),
 }

@@ -3,6 +3,7 @@ leaves through here, also those that FastAPI and Starlette raise by themselves."
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,8 +15,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tocsin.api.appender import AppenderFull
+from tocsin.api.views import missing_partition
 from tocsin.log.port import LogError, LogFull, LogUnavailable, RecordTooLarge
 from tocsin.schemas.job import Problem
+from tocsin.streams.queries import MissingPartition, PartitionsMissing, sentence
 
 PROBLEM_JSON: Final = "application/problem+json"
 VALUE_SHOWN_MAX: Final = 200
@@ -24,6 +27,9 @@ VALUE_SHOWN_MAX: Final = 200
 ID_SENTENCE: Final = (
     "use 1 to 128 letters, digits, dots, underscores or hyphens, and begin with a letter or a digit"
 )
+
+RETRY_LATEST_S: Final = 30.0
+MISSING_SHOWN_MAX: Final = 3
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +53,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "log-unavailable": (503, "The log does not answer"),
     "log-full": (503, "The log has no space left"),
     "not-ready": (503, "This node is not ready"),
+    "partitions-missing": (503, "A part of the state cannot be asked at the moment"),
 }
 """slug -> status, title. The type of a problem is urn:tocsin:problem:<slug>."""
 
@@ -100,6 +107,8 @@ def log_problem(error: LogError) -> ApiProblem:
     """What a failed append means to the caller. Every write may be repeated: a PUT is an upsert, and a trigger with
     an Idempotency-Key is one run."""
     match error:
+        case PartitionsMissing():
+            return partitions_missing(error.missing)
         case AppenderFull():
             return ApiProblem("overloaded", f"{error}; try again in a second", headers={"Retry-After": "1"})
         case LogFull():
@@ -114,6 +123,20 @@ def log_problem(error: LogError) -> ApiProblem:
             )
         case _:
             return ApiProblem("log-unavailable", str(error), headers={"Retry-After": "5"})
+
+
+def partitions_missing(missing: Sequence[MissingPartition]) -> ApiProblem:
+    """A question that only partitions can answer which nobody can ask now. It may be asked again soon."""
+    etas = [each.restore_eta_s for each in missing if each.restore_eta_s is not None]
+    retry_s = min(max([1.0, *etas]), RETRY_LATEST_S)
+    shown = "; ".join(map(sentence, missing[:MISSING_SHOWN_MAX]))
+    more = len(missing) - MISSING_SHOWN_MAX
+    return ApiProblem(
+        "partitions-missing",
+        f"{shown}{f'; and {more} more' if more > 0 else ''}. /readyz shows the progress.",
+        headers={"Retry-After": str(math.ceil(retry_s))},
+        extra={"missing_partitions": [missing_partition(each) for each in missing]},
+    )
 
 
 def problem_response(problem: ApiProblem) -> Response:

@@ -32,7 +32,7 @@ async def list_queues(api: Api) -> JSONResponse:
         live[worker.queue] = live.get(worker.queue, 0) + worker.live
     queues = sorted(api.services.config().queues.values(), key=lambda queue: queue.name)
     shown = [_view(queue, live.get(queue.name, 0)) for queue in queues if not queue.deleted]
-    return JSONResponse({"items": shown, "next_cursor": None})
+    return JSONResponse({"items": shown, "next_cursor": None, "missing_partitions": []})
 
 
 def _view(queue: Queue, live: int) -> dict[str, object]:

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from tocsin.api import views
 from tocsin.api.context import Api, Context
-from tocsin.api.jobs import NOT_APPLIED, known_job, reason_of
+from tocsin.api.jobs import NOT_APPLIED, known_job, listed, reason_of
 from tocsin.api.openapi import operation
 from tocsin.api.problems import ID_SENTENCE, ApiProblem, invalid
 from tocsin.api.requests import (
@@ -23,12 +23,12 @@ from tocsin.api.requests import (
     actor_of,
     read_object,
 )
-from tocsin.api.writes import require_all
 from tocsin.log.port import Delivery
 from tocsin.schemas.limits import ID_PATTERN
 from tocsin.schemas.records import CancelRun, Redrive, RunEvent
 from tocsin.streams.cursors import InvalidCursor
 from tocsin.streams.ids import job_key_of
+from tocsin.streams.queries import PartitionsMissing
 
 router = APIRouter(prefix="/v1")
 
@@ -46,12 +46,12 @@ OneNamespace = Annotated[str, Query(pattern=ID_OR_NOTHING, description="Only thi
 
 
 @router.get("/runs", tags=["runs"], **operation("recentRuns", done="run_list"))
-def recent_runs(
+async def recent_runs(
     api: Api, namespace: OneNamespace = "", status: Status = "", limit: Limit = 100
 ) -> JSONResponse:
     """The newest runs of all jobs, newest first, from a bounded memory of what happened lately."""
-    found = api.services.queries.recent_runs(namespace=namespace, status=status, limit=limit)
-    return JSONResponse(views.items(views.run(event) for event in found))
+    found = await api.asks.recent_runs(namespace=namespace, status=status, limit=limit)
+    return listed(api, found, views.run)
 
 
 @router.get("/jobs/{namespace}/{id}/runs", tags=["runs"], **operation("runsOfJob", done="run_list"))
@@ -65,7 +65,7 @@ async def runs_of_job(
     """The runs of a job, newest first: those that are open, and the last that ended (older ones are on the log)."""
     view = await known_job(api, f"{namespace}/{job_id}")
     try:
-        found = api.services.queries.runs_of(view.key, cursor=cursor, limit=limit)
+        found = await api.asks.runs_of(view.key, cursor=cursor, limit=limit)
     except InvalidCursor as error:
         raise invalid("cursor", "cursor", str(error), cursor) from None
     return JSONResponse(views.page(found, views.run))
@@ -85,7 +85,7 @@ async def _known(api: Context, namespace: str, rest: str) -> tuple[str, RunEvent
         key = job_key_of(run_id)
     except ValueError as error:
         raise ApiProblem("unknown-run", str(error)) from None
-    run = await api.writes.find(lambda: api.services.queries.get_run(run_id), key)
+    run = await api.writes.find_run(run_id, key)
     if run is None:
         raise ApiProblem(
             "unknown-run", f"No run {run_id} is known; runs that left the job's history are on the log."
@@ -118,9 +118,10 @@ async def cancel_run(
     answer = _answer(run.run_id, key, delivery)
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    if not await api.writes.applied(api.services.names.commands, delivery.partition, delivery.offset):
+    applied, after = await api.writes.after(delivery, lambda: api.asks.get_run(run.run_id))
+    if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    after = api.services.queries.get_run(run.run_id) or run
+    after = after or run
     if after.status in ENDED and after.status != "cancelled":
         raise ApiProblem("run-ended", f"{run.run_id} {_ended(after.status)} before the cancel was applied.")
     answer |= {"result": "cancelled" if after.status == "cancelled" else "requested", "run": views.run(after)}
@@ -139,16 +140,18 @@ def _answer(run_id: str, key: str, delivery: Delivery) -> dict[str, object]:
 
 
 @router.get("/dead-letters", tags=["dead letters"], **operation("listDeadLetters", done="dead_letter_list"))
-def list_dead_letters(
+async def list_dead_letters(
     api: Api, namespace: OneNamespace = "", cursor: Cursor = "", limit: Limit = 100
 ) -> JSONResponse:
-    """Runs whose attempts are exhausted or that failed for good, and that nobody has run again."""
-    require_all(api.services.queries)
+    """Runs whose attempts are exhausted or that failed for good, and that nobody has run again.
+
+    `missing_partitions` names what could not be asked.
+    """
     try:
-        found = api.services.queries.dead_letters(namespace=namespace, cursor=cursor, limit=limit)
+        found = await api.asks.dead_letters(namespace=namespace, cursor=cursor, limit=limit)
     except InvalidCursor as error:
         raise invalid("cursor", "cursor", str(error), cursor) from None
-    return JSONResponse(views.page(found, views.dead_letter))
+    return listed(api, found, views.dead_letter)
 
 
 @router.post(
@@ -170,9 +173,9 @@ async def redrive(
     answer = _answer(run.run_id, key, delivery)
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    if not await api.writes.applied(api.services.names.commands, delivery.partition, delivery.offset):
+    applied, after = await api.writes.after(delivery, lambda: api.asks.get_run(run.run_id))
+    if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    after = api.services.queries.get_run(run.run_id)
     if after is None or (after.status == "failed" and after.dispatch == run.dispatch):
         raise ApiProblem("rejected", f"{run.run_id} is no dead letter any more, or its job was deleted.")
     return JSONResponse({**answer, "result": "redriven", "run": views.run(after)})
@@ -200,15 +203,11 @@ async def redrive_many(api: Api, request: Request) -> JSONResponse:
     if namespace and not re.fullmatch(ID_PATTERN, namespace):
         raise invalid("namespace", "id-grammar", ID_SENTENCE, namespace)
     try:
-        found = await asyncio.to_thread(
-            api.services.queries.dead_letters,
-            namespace=namespace,
-            cursor=fields.get("cursor", ""),
-            limit=limit,
-        )
+        found = await api.asks.dead_letters(namespace=namespace, cursor=fields.get("cursor", ""), limit=limit)
     except InvalidCursor as error:
         raise invalid("cursor", "cursor", str(error), fields["cursor"]) from None
-    require_all(api.services.queries)
+    if found.missing:  # whoever follows the cursors to the end would believe that all were run again
+        raise PartitionsMissing(found.missing)
     run_ids = [letter.run.run_id for letter in found.items]
     dry_run = fields.get("dry_run", False)
     if not dry_run:

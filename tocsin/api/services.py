@@ -54,6 +54,10 @@ def _no_offset() -> int:
     return 0
 
 
+def _nothing() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Everything the API needs. The callables are asked at each use and must be quick and safe from any thread."""
@@ -68,6 +72,11 @@ class ApiServices:
     """Partitions of the topics of a queue that is created without saying how many."""
     api_key: str = ""
     """The one admin key; "" on a node that only loopback can reach."""
+    fires: bool = True
+    """Whether the processors are in this process. If not, it is ready as long as it can write: what they lack shows in
+    /readyz, and is no reason to send nobody here."""
+    writable: Callable[[], str] = _nothing
+    """Why the log takes nothing at the moment, as far as is known; "" if nothing is in the way."""
     workers: Callable[[], Iterable[WorkerSnapshot]] = _no_workers
     clock_offset_ms: Callable[[], int] = _no_offset
     """The processors' wall clock minus the log's, by the newest delivery report."""

@@ -1,6 +1,6 @@
 """How jobs, runs and dead letters look in JSON: the shapes of the documentation, instants as ISO 8601, "not set" as null."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tocsin.log.port import Delivery
@@ -8,7 +8,7 @@ from tocsin.schedules.instants import format_instant
 from tocsin.schemas.document import render
 from tocsin.schemas.records import Attempt, DeadLetter, RunEvent
 from tocsin.schemas.rows import JobRow
-from tocsin.streams.queries import JobView, Page
+from tocsin.streams.queries import JobView, MissingPartition, Page, sentence
 
 T = TypeVar("T")
 
@@ -23,12 +23,22 @@ def coordinates(delivery: Delivery) -> dict[str, object]:
 
 
 def page(items: Page[T], show: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
-    return {"items": [show(item) for item in items.items], "next_cursor": items.next_cursor or None}
+    return {
+        "items": [show(item) for item in items.items],
+        "next_cursor": items.next_cursor or None,
+        "missing_partitions": [missing_partition(each) for each in items.missing],
+    }
 
 
-def items(shown: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """A list that has no further page."""
-    return {"items": list(shown), "next_cursor": None}
+def missing_partition(missing: MissingPartition) -> dict[str, Any]:
+    return {
+        "partition": missing.partition,
+        "reason": missing.reason,
+        "detail": sentence(missing),
+        "restore_done": missing.restore_done,
+        "restore_total": missing.restore_total,
+        "restore_eta_s": missing.restore_eta_s,
+    }
 
 
 def job_state(row: JobRow) -> str:

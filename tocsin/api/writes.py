@@ -7,19 +7,20 @@ be on its way names that offset, and a job that is not found is looked for again
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
+from tocsin.api.asking import Asking
 from tocsin.api.problems import ApiProblem, log_problem
 from tocsin.api.services import ApiServices
 from tocsin.log.partitioner import partition_for
 from tocsin.log.port import Delivery
 from tocsin.schemas.codec import encode
 from tocsin.schemas.job import Job, JobKey
-from tocsin.schemas.records import Command, JobDefinition
-from tocsin.streams.queries import JobView, Queries
+from tocsin.schemas.records import Command, JobDefinition, RunEvent
+from tocsin.streams.queries import JobView, PartitionsMissing
 
 SETTLED_WITHIN_S: Final = 5.0
 """How long a read for something unknown waits for the API's own last write to that partition."""
@@ -32,8 +33,9 @@ T = TypeVar("T")
 class Writes:
     """One per API; used on its event loop."""
 
-    def __init__(self, services: ApiServices) -> None:
+    def __init__(self, services: ApiServices, asks: Asking) -> None:
         self._services = services
+        self._asks = asks
         self._names = services.names
         self._jobs_offset: OrderedDict[str, int] = OrderedDict()  # per key, of single writes lately
         self._highest: dict[tuple[str, int], int] = {}  # per topic and partition, of everything written here
@@ -95,44 +97,41 @@ class Writes:
     async def applied(self, topic: str, partition: int, offset: int, within_s: float | None = None) -> bool:
         """Whether the processor has applied the record, within the time; what it made of it is in the state then."""
         wrapped = asyncio.wrap_future(self._services.queries.applied(topic, partition, offset))
-        # wait, not wait_for: the future is the processor's to end, so it must not be cancelled from here.
         done, _ = await asyncio.wait(
             {wrapped}, timeout=self._services.applied_within_s if within_s is None else within_s
         )
+        if not done:
+            wrapped.cancel()  # nobody waits any more, so nobody need commit sooner or be asked again for it
+            return False
         # An error is the processor's end: the record stands on the log, and whoever comes next will apply it.
-        return bool(done) and wrapped.exception() is None
+        return wrapped.exception() is None
+
+    async def after(
+        self, delivery: Delivery, get: Callable[[], Awaitable[T | None]]
+    ) -> tuple[bool, T | None]:
+        """Whether the processor has applied the record and can be asked, and what `get` finds then."""
+        if not await self.applied(delivery.topic, delivery.partition, delivery.offset):
+            return False, None
+        try:
+            return True, await get()
+        except PartitionsMissing:  # the partition moves just now; the write stands, so the answer is no error
+            return False, None
 
     async def find_job(self, key: str) -> JobView | None:
-        return await self._find(lambda: self._services.queries.get_job(JobKey(key)), self._names.jobs, key)
+        return await self._find(lambda: self._asks.get_job(JobKey(key)), self._names.jobs, key)
 
-    async def find(self, get: Callable[[], T | None], key: str) -> T | None:
-        """What a command of a moment ago may be about to make: asked again when the API's own commands are applied."""
-        return await self._find(get, self._names.commands, key)
+    async def find_run(self, run_id: str, key: str) -> RunEvent | None:
+        """As a command of a moment ago may be about to make it: asked again when the API's own are applied."""
+        return await self._find(lambda: self._asks.get_run(run_id), self._names.commands, key)
 
-    async def _find(self, get: Callable[[], T | None], topic: str, key: str) -> T | None:
-        found = get()
+    async def _find(self, get: Callable[[], Awaitable[T | None]], topic: str, key: str) -> T | None:
+        found = await get()
         if found is None:
             partition = self.partition(key)
             offset = self._highest.get((topic, partition))
             if offset is not None and await self.applied(topic, partition, offset, SETTLED_WITHIN_S):
-                found = get()
-        if found is None:
-            require_all(self._services.queries)
+                found = await get()
         return found
-
-
-def require_all(queries: Queries) -> None:
-    """Refuse to answer from a part of the state: what is being restored would look as if it did not exist."""
-    if not queries.broken():
-        return
-    missing = [each.partition for each in queries.health() if not each.ready]
-    if missing:
-        raise ApiProblem(
-            "not-ready",
-            f"{len(missing)} partitions are being restored, so the answer would not be complete; /readyz shows the "
-            "progress.",
-            headers={"Retry-After": "2"},
-        )
 
 
 def highest_offsets(deliveries: Sequence[Delivery]) -> dict[int, int]:

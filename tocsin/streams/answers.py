@@ -1,24 +1,30 @@
 """Answers the API's questions from the committed state of the partitions that this process owns. Any thread may ask."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from heapq import merge
-from typing import Final
+from typing import Final, TypeVar
 
 from tocsin.clock import Clock
 from tocsin.log.partitioner import partition_for
-from tocsin.log.port import LogUnavailable
 from tocsin.schemas.job import Job, JobKey
 from tocsin.schemas.records import DeadLetter, RunEvent
 from tocsin.schemas.rows import DeadRow, JobRow
 from tocsin.streams import cursors
+from tocsin.streams.families import Ring
 from tocsin.streams.ids import job_key_of
 from tocsin.streams.partitions import OwnedPartition
-from tocsin.streams.queries import JobFilter, JobView, Page, PartitionHealth
+from tocsin.streams.queries import (
+    JobFilter,
+    JobView,
+    MissingPartition,
+    Page,
+    PartitionHealth,
+    PartitionsMissing,
+)
 from tocsin.streams.reader import StoreReader
-from tocsin.streams.restore import Progress
 from tocsin.streams.rocks import StoreClosed
 from tocsin.streams.runs import event_of
 from tocsin.streams.topology import Topology
@@ -28,22 +34,13 @@ SCAN_S: Final = 0.05
 RECENT_RUNS_MAX: Final = 10_000
 """Run events remembered for `runs tail` and `runs list`: about 10 MB."""
 TIMERS_LOOKED_AT_MAX: Final = 10_000
+RINGS: Final[tuple[Ring, ...]] = ("history", "failures")
 
-
-class PartitionGone(LogUnavailable):
-    """A partition was given up, or is opened again, while the question was answered. Ask again."""
-
-
-@contextmanager
-def asking() -> Iterator[None]:
-    try:
-        yield
-    except StoreClosed as error:
-        raise PartitionGone("the partition is just being opened again, or moves: ask again") from error
+R = TypeVar("R")
 
 
 class Answers:
-    """Implements queries.Queries over one topology. Methods raise PartitionGone."""
+    """Implements queries.Queries over one topology."""
 
     def __init__(self, topology: Topology, clock: Clock) -> None:
         self._topology = topology
@@ -53,61 +50,54 @@ class Answers:
 
     # --- jobs
 
-    @asking()
     def get_job(self, key: JobKey) -> JobView | None:
-        reader = self._reader_of(key)
-        found = None if reader is None else reader.job(key)
-        if found is None or found[1] is None:
-            return None
-        row, definition = found
-        assert definition is not None
-        return JobView(
-            key=key,
-            job=definition.job,
-            row=row,
-            definition_offset=definition.offset,
-            defined_ms=definition.timestamp_ms,
-            actor=definition.actor,
-        )
+        number = self._number_of(key)
+        with _asking(number):
+            return _view(self._reader(number), key)
 
-    @asking()
-    def list_jobs(self, where: JobFilter, *, cursor: str, limit: int) -> Page[JobView]:
+    def get_jobs(self, keys: Sequence[JobKey]) -> Mapping[JobKey, JobView]:
+        found = ((key, self.get_job(key)) for key in keys)
+        return {key: view for key, view in found if view is not None}
+
+    def list_jobs(
+        self, where: JobFilter, *, cursor: str, limit: int, partitions: Collection[int] | None = None
+    ) -> Page[JobView]:
         prefix = f"{where.namespace}/{where.id_prefix}" if where.namespace else ""
         if cursor:
             cursors.job_key(cursor)
         deadline_s = self._clock.monotonic_s() + SCAN_S
-        rows = merge(
-            *(reader.jobs_from(prefix, cursor) for reader in self._readers()), key=lambda found: found[0]
-        )
+        readers, missing = self._readers(partitions)
+        scans = [
+            _scan(number, missing, _jobs(reader, prefix, cursor, where)) for number, reader in readers.items()
+        ]
         items: list[JobView] = []
         last = cursor
-        for seen, (key, row) in enumerate(rows):
+        for seen, (key, view) in enumerate(merge(*scans, key=lambda found: found[0])):
             if len(items) == limit or (seen % 64 == 63 and self._clock.monotonic_s() > deadline_s):
-                return Page(items=items, next_cursor=last)
+                return Page(items=items, next_cursor=last, missing=missing)
             last = key
-            if row.deleted_ms or not _may_match(where, key, row):
-                continue
-            view = self.get_job(key)
-            if view is not None and view.job is not None and _labels_match(where, view.job):
+            if view is not None:
                 items.append(view)
-        return Page(items=items)
+        return Page(items=items, missing=missing)
 
     # --- runs
 
-    @asking()
     def runs_of(self, key: JobKey, *, cursor: str, limit: int) -> Page[RunEvent]:
         start = cursors.place(cursor) if cursor else 0
-        reader = self._reader_of(key)
-        if reader is None:
-            return Page(items=())
-        events = [event_of(run, run.opened_ms) for run in reversed(reader.open_runs(key))]
-        seen = {event.run_id for event in events}
-        events += [event for event in reader.history("history", key) if event.run_id not in seen]
+        number = self._number_of(key)
+        with _asking(number):
+            reader = self._reader(number)
+            events = [event_of(run, run.opened_ms) for run in reversed(reader.open_runs(key))]
+            seen = {event.run_id for event in events}
+            events += [event for event in reader.history("history", key) if event.run_id not in seen]
         page = events[start : start + limit]
         more = start + limit < len(events)
         return Page(items=page, next_cursor=str(start + limit) if more else "")
 
-    def recent_runs(self, *, namespace: str, status: str, limit: int) -> Sequence[RunEvent]:
+    def recent_runs(
+        self, *, namespace: str, status: str, limit: int, partitions: Collection[int] | None = None
+    ) -> Page[RunEvent]:
+        ready, missing = self._readers(partitions)
         newest: list[RunEvent] = []
         seen: set[str] = set()
         for event in reversed(list(self._recent)):
@@ -116,66 +106,60 @@ class Answers:
             seen.add(event.run_id)  # what it was before does not count
             if status and event.status != status:
                 continue
+            if partitions is not None and self._number_of(f"{event.namespace}/{event.job_id}") not in ready:
+                continue  # another process goes on with it, and knows better how it stands
             newest.append(event)
             if len(newest) == limit:
                 break
-        return newest
+        return Page(items=newest, missing=missing)
 
-    @asking()
     def get_run(self, run_id: str) -> RunEvent | None:
         try:
             key = job_key_of(run_id)
         except ValueError:
             return None
-        reader = self._reader_of(key)
-        if reader is None:
-            return None
-        for run in reader.open_runs(key):
-            if run.run_id == run_id:
-                return event_of(run, run.opened_ms)
-        for ring in ("history", "failures"):
-            for event in reader.history(ring, key):
-                if event.run_id == run_id:
-                    return event
-        for found, _, row in reader.dead_from(key):
-            if found == key and row.run.run_id == run_id:
-                return _letter(row).run
+        number = self._number_of(key)
+        with _asking(number):
+            found = _stored_run(self._reader(number), key, run_id)
+        if found is not None:
+            return found
         # What has left the job's ring may still be in the memory of what was committed lately.
         return next((event for event in reversed(list(self._recent)) if event.run_id == run_id), None)
 
-    @asking()
-    def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]:
+    def dead_letters(
+        self, *, namespace: str, cursor: str, limit: int, partitions: Collection[int] | None = None
+    ) -> Page[DeadLetter]:
         prefix = f"{namespace}/" if namespace else ""
         after = cursors.job_and_seq(cursor) if cursor else None
-        rows = merge(*(reader.dead_from(prefix, after) for reader in self._readers()), key=lambda f: f[:2])
+        readers, missing = self._readers(partitions)
+        scans = [_scan(number, missing, each.dead_from(prefix, after)) for number, each in readers.items()]
         items: list[DeadLetter] = []
-        for key, seq, row in rows:
+        for key, seq, row in merge(*scans, key=lambda f: f[:2]):
             if len(items) == limit:
                 assert after is not None
-                return Page(items=items, next_cursor=f"{after[0]}:{after[1]}")
+                return Page(items=items, next_cursor=f"{after[0]}:{after[1]}", missing=missing)
             items.append(_letter(row))
             after = (key, seq)
-        return Page(items=items)
+        return Page(items=items, missing=missing)
 
     # --- health
 
     def health(self) -> Sequence[PartitionHealth]:
         now_ms = self._clock.now_ms()
-        found = {number: _not_ready(number, None) for number in self._topology.unopened}
+        found = {number: _not_ready(self._missing(number)) for number in self._topology.unopened}
         for each in list(self._topology.partitions.values()):
             try:
                 found[each.number] = self._health_of(each, now_ms)
             except StoreClosed:
-                found[each.number] = _not_ready(each.number, None)
+                found[each.number] = _not_ready(_moving(each.number))
         if not found:  # nothing is assigned yet: whatever is asked for would look as if it did not exist
-            partitions = self._topology.configuration.cluster.partitions
-            found = {number: _not_ready(number, None) for number in range(partitions)}
+            found = {number: _not_ready(self._missing(number)) for number in self._all()}
         return tuple(found.values())
 
     def _health_of(self, each: OwnedPartition, now_ms: int) -> PartitionHealth:
         journal = each.committed_journal
         if not each.ready or journal is None:
-            return _not_ready(each.number, each.progress)
+            return _not_ready(self._missing(each.number))
         reader = each.store.reader()
         counts = reader.counts()
         return PartitionHealth(
@@ -210,20 +194,73 @@ class Answers:
 
     # --- partitions
 
-    def _readers(self) -> Iterator[StoreReader]:
-        for each in list(self._topology.partitions.values()):
-            if each.ready:
-                yield each.store.reader()
+    def _number_of(self, key: str) -> int:
+        return partition_for(key.encode(), self._topology.configuration.cluster.partitions)
 
-    def _reader_of(self, key: JobKey) -> StoreReader | None:
-        number = partition_for(key.encode(), self._topology.configuration.cluster.partitions)
+    def _all(self) -> range:
+        return range(self._topology.configuration.cluster.partitions)
+
+    def _reader(self, number: int) -> StoreReader:
         each = self._topology.partitions.get(number)
-        return each.store.reader() if each is not None and each.ready else None
+        if each is None or not each.ready:
+            raise PartitionsMissing((self._missing(number),))
+        return each.store.reader()
+
+    def _readers(
+        self, wanted: Collection[int] | None
+    ) -> tuple[dict[int, StoreReader], list[MissingPartition]]:
+        """Of the wanted partitions (None: of all that are assigned here) the readers, and what cannot be read."""
+        if wanted is None:
+            wanted = {*self._topology.unopened, *list(self._topology.partitions)} or self._all()
+        readers: dict[int, StoreReader] = {}
+        missing: list[MissingPartition] = []
+        for number in sorted(wanted):
+            try:
+                readers[number] = self._reader(number)
+            except PartitionsMissing as error:
+                missing += error.missing
+        return readers, missing
+
+    def _missing(self, number: int) -> MissingPartition:
+        """Why the partition cannot be asked here."""
+        each = self._topology.partitions.get(number)
+        progress = None if each is None else each.progress
+        if progress is not None:
+            return MissingPartition(
+                partition=number,
+                reason="restoring",
+                restore_done=progress.done,
+                restore_total=progress.total,
+                restore_eta_s=progress.eta_s,
+            )
+        if each is not None or number in self._topology.unopened:
+            return MissingPartition(partition=number, reason="restoring")
+        return MissingPartition(partition=number, reason="no-owner", detail="it is not assigned here")
 
 
-def _not_ready(number: int, progress: Progress | None) -> PartitionHealth:
+@contextmanager
+def _asking(number: int) -> Iterator[None]:
+    try:
+        yield
+    except StoreClosed as error:
+        raise PartitionsMissing((_moving(number),)) from error
+
+
+def _scan(number: int, missing: list[MissingPartition], rows: Iterator[R]) -> Iterator[R]:
+    """The rows, up to where the store is closed; then the partition is missing, since there may have been more."""
+    try:
+        yield from rows
+    except StoreClosed:
+        missing.append(_moving(number))
+
+
+def _moving(number: int) -> MissingPartition:
+    return MissingPartition(partition=number, reason="moving")
+
+
+def _not_ready(missing: MissingPartition) -> PartitionHealth:
     return PartitionHealth(
-        partition=number,
+        partition=missing.partition,
         ready=False,
         watermark_ms=0,
         tick_ms=0,
@@ -232,9 +269,56 @@ def _not_ready(number: int, progress: Progress | None) -> PartitionHealth:
         dead_letters=0,
         overdue=0,
         pending={},
-        restore_done=0 if progress is None else progress.done,
-        restore_total=0 if progress is None else progress.total,
+        restore_done=missing.restore_done,
+        restore_total=missing.restore_total,
+        restore_eta_s=missing.restore_eta_s,
+        reason=missing.reason,
+        detail=missing.detail,
     )
+
+
+def _view(reader: StoreReader, key: JobKey) -> JobView | None:
+    found = reader.job(key)
+    if found is None:
+        return None
+    row, definition = found
+    if definition is None:
+        return None
+    return JobView(
+        key=key,
+        job=definition.job,
+        row=row,
+        definition_offset=definition.offset,
+        defined_ms=definition.timestamp_ms,
+        actor=definition.actor,
+    )
+
+
+def _jobs(
+    reader: StoreReader, prefix: str, after: str, where: JobFilter
+) -> Iterator[tuple[JobKey, JobView | None]]:
+    """Every job behind `after`, with its view if it is wanted."""
+    for key, row in reader.jobs_from(prefix, after):
+        view = None
+        if not row.deleted_ms and _may_match(where, key, row):
+            view = _view(reader, key)
+            if view is not None and (view.job is None or not _labels_match(where, view.job)):
+                view = None
+        yield key, view
+
+
+def _stored_run(reader: StoreReader, key: JobKey, run_id: str) -> RunEvent | None:
+    for run in reader.open_runs(key):
+        if run.run_id == run_id:
+            return event_of(run, run.opened_ms)
+    for ring in RINGS:
+        for event in reader.history(ring, key):
+            if event.run_id == run_id:
+                return event
+    for found, _, row in reader.dead_from(key):
+        if found == key and row.run.run_id == run_id:
+            return _letter(row).run
+    return None
 
 
 def _may_match(where: JobFilter, key: JobKey, row: JobRow) -> bool:

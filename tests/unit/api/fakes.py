@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,14 @@ from tocsin.schemas.records import (
 from tocsin.schemas.rows import JobRow
 from tocsin.schemas.topics import TopicNames, base_topics, queue_topics
 from tocsin.streams import cursors
-from tocsin.streams.queries import JobFilter, JobView, Page, PartitionHealth
+from tocsin.streams.queries import (
+    JobFilter,
+    JobView,
+    MissingPartition,
+    Page,
+    PartitionHealth,
+    PartitionsMissing,
+)
 
 PARTITIONS = 4
 NAMES = TopicNames()
@@ -101,16 +108,38 @@ class FakeState:
 
     # --- Queries ------------------------------------------------------------------------------------------------------
 
+    def _require(self, key: str) -> None:
+        health = self.partitions[partition_for(key.encode(), PARTITIONS)]
+        if not health.ready:
+            raise PartitionsMissing([_missing(health)])
+
+    def _missing(self) -> list[MissingPartition]:
+        return [_missing(each) for each in self.partitions if not each.ready]
+
+    def _ready(self, key: str) -> bool:
+        return self.partitions[partition_for(key.encode(), PARTITIONS)].ready
+
+    def get_jobs(self, keys: Sequence[JobKey]) -> Mapping[JobKey, JobView]:
+        found = {key: self.get_job(key) for key in keys}
+        return {key: view for key, view in found.items() if view is not None}
+
     def get_job(self, key: JobKey) -> JobView | None:
+        self._require(key)
         view = self.jobs.get(key)
         return None if view is None else replace(view, row=view.row.copy())
 
-    def list_jobs(self, where: JobFilter, *, cursor: str, limit: int) -> Page[JobView]:
+    def list_jobs(
+        self, where: JobFilter, *, cursor: str, limit: int, partitions: Collection[int] | None = None
+    ) -> Page[JobView]:
         after = cursors.job_key(cursor) if cursor else ""
-        found = [view for key, view in sorted(self.jobs.items()) if key > after and _matches(view, where)]
+        found = [
+            view
+            for key, view in sorted(self.jobs.items())
+            if key > after and _matches(view, where) and self._ready(key)
+        ]
         more = len(found) > limit
         page = found[:limit]
-        return Page(items=page, next_cursor=page[-1].key if more else "")
+        return Page(items=page, next_cursor=page[-1].key if more else "", missing=self._missing())
 
     def runs_of(self, key: JobKey, *, cursor: str, limit: int) -> Page[RunEvent]:
         runs = [run for run in reversed(self.runs.values()) if f"{run.namespace}/{run.job_id}" == key]
@@ -119,18 +148,28 @@ class FakeState:
             items=runs[start : start + limit], next_cursor=str(start + limit) if runs[start + limit :] else ""
         )
 
-    def recent_runs(self, *, namespace: str, status: str, limit: int) -> Sequence[RunEvent]:
+    def recent_runs(
+        self, *, namespace: str, status: str, limit: int, partitions: Collection[int] | None = None
+    ) -> Page[RunEvent]:
         runs = reversed(self.runs.values())
-        return [r for r in runs if namespace in ("", r.namespace) and status in ("", r.status)][:limit]
+        found = [r for r in runs if namespace in ("", r.namespace) and status in ("", r.status)]
+        return Page(items=found[:limit], missing=self._missing())
 
     def get_run(self, run_id: str) -> RunEvent | None:
+        self._require(run_id.replace("!", "@").partition("@")[0])
         return self.runs.get(run_id)
 
-    def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]:
+    def dead_letters(
+        self, *, namespace: str, cursor: str, limit: int, partitions: Collection[int] | None = None
+    ) -> Page[DeadLetter]:
         letters = [d for d in self.dead.values() if namespace in ("", d.run.namespace)]
         start = cursors.place(cursor or "0")
         more = letters[start + limit :]
-        return Page(items=letters[start : start + limit], next_cursor=str(start + limit) if more else "")
+        return Page(
+            items=letters[start : start + limit],
+            next_cursor=str(start + limit) if more else "",
+            missing=self._missing(),
+        )
 
     def health(self) -> Sequence[PartitionHealth]:
         return self.partitions
@@ -287,6 +326,16 @@ class FakeState:
         self.dead[run_id] = DeadLetter(run=run, died_ms=START_MS + 100)
 
 
+def _missing(health: PartitionHealth) -> MissingPartition:
+    return MissingPartition(
+        partition=health.partition,
+        reason=health.reason or "restoring",
+        restore_done=health.restore_done,
+        restore_total=health.restore_total,
+        restore_eta_s=health.restore_eta_s,
+    )
+
+
 def _same(one: Job, other: Job) -> bool:
     return replace(one, paused=False) == replace(other, paused=False)
 
@@ -344,7 +393,12 @@ def _create_queue_records(log: MemoryLog, config: Config) -> None:
 
 @contextmanager
 def fake_node(
-    *, api_key: str = "", workers: Iterable[WorkerSnapshot] = (), within_s: float = 30.0
+    *,
+    api_key: str = "",
+    workers: Iterable[WorkerSnapshot] = (),
+    within_s: float = 30.0,
+    fires: bool = True,
+    writable: Callable[[], str] = str,
 ) -> Iterator[FakeNode]:
     clock = TickingClock()
     log = MemoryLog(clock)
@@ -369,6 +423,8 @@ def fake_node(
         names=NAMES,
         queue_partitions=PARTITIONS,
         api_key=api_key,
+        fires=fires,
+        writable=writable,
         workers=lambda: workers,
         acknowledged_within_s=within_s,
         applied_within_s=within_s,

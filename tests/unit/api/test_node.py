@@ -1,5 +1,6 @@
 """Queues, health, figures, the way in, errors in general."""
 
+import json
 import re
 from concurrent.futures import Future
 from dataclasses import replace
@@ -9,8 +10,20 @@ import pytest
 
 from tests.unit.api.fakes import HELLO, NAMES, FakeNode, fake_node
 from tocsin.api.services import WorkerSnapshot
+from tocsin.log.partitioner import partition_for
 from tocsin.log.port import LogFull, LogUnavailable, TopicSpec
 from tocsin.schemas.records import Queue
+
+PARTITION_OF_A = partition_for(b"default/a", 4)
+
+
+def restore(node: FakeNode, *partitions: int) -> None:
+    """They are being restored from now on."""
+    for number in partitions:
+        node.state.partitions[number] = replace(
+            node.state.partitions[number], ready=False, restore_done=12, restore_total=50, restore_eta_s=6.3
+        )
+
 
 # --- queues -----------------------------------------------------------------------------------------------------------
 
@@ -94,20 +107,89 @@ def test_a_restore_shows_its_progress(node: FakeNode) -> None:
     )
     ready = node.ask("GET", "/readyz")
     assert 503 == ready.status_code
-    assert "partition 2 is being restored: 12 of 50 rows" == ready.json()["reason"]
+    assert "partition 2 is being restored: 12 of 50" == ready.json()["reason"]
     assert (12, 50) == tuple(
         ready.json()["partitions"][2][name] for name in ("restore_done", "restore_total")
     )
 
 
 def test_what_is_being_restored_is_not_said_to_be_missing(node: FakeNode) -> None:
-    node.state.why_broken = "restoring: 1 of 4 partitions are not ready yet"
-    node.state.partitions[2] = replace(node.state.partitions[2], ready=False)
-    for path in ("/v1/jobs", "/v1/jobs/default/a", "/v1/runs/default/a!t.x", "/v1/dead-letters"):
+    restore(node, PARTITION_OF_A)
+    for path in ("/v1/jobs/default/a", "/v1/jobs/default/a/runs", "/v1/runs/default/a!t.x"):
         answer = node.ask("GET", path)
-        assert (503, "urn:tocsin:problem:not-ready") == (answer.status_code, answer.json()["type"]), path
-        assert "2" == answer.headers["retry-after"]
+        assert (503, "urn:tocsin:problem:partitions-missing", "7") == (
+            answer.status_code,
+            answer.json()["type"],
+            answer.headers["retry-after"],
+        ), path
+        expected = f"partition {PARTITION_OF_A} is being restored: 12 of 50, about 6 s left"
+        assert expected in answer.json()["detail"]
+        assert [(PARTITION_OF_A, "restoring", 12, 50)] == [
+            (each["partition"], each["reason"], each["restore_done"], each["restore_total"])
+            for each in answer.json()["missing_partitions"]
+        ]
+    assert 404 == node.ask("GET", "/v1/jobs/default/b").status_code, "another partition answers"
     assert 202 == node.ask("PUT", "/v1/jobs/default/a", json=HELLO).status_code
+    assert 202 == node.put("default/a").status_code, "the outcome cannot be asked for"
+
+
+def test_a_list_names_the_partitions_that_could_not_be_asked(node: FakeNode) -> None:
+    node.put("default/a")
+    node.put("default/b")
+    restore(node, PARTITION_OF_A)
+    for path in ("/v1/jobs", "/v1/runs", "/v1/dead-letters"):
+        answer = node.ask("GET", path)
+        assert (200, [PARTITION_OF_A]) == (
+            answer.status_code,
+            [each["partition"] for each in answer.json()["missing_partitions"]],
+        ), path
+    assert ["default/b"] == [job["key"] for job in node.ask("GET", "/v1/jobs").json()["items"]]
+
+
+def test_a_list_of_which_nothing_can_be_asked_is_refused(node: FakeNode) -> None:
+    restore(node, *range(4))
+    for path in ("/v1/jobs", "/v1/runs", "/v1/dead-letters"):
+        answer = node.ask("GET", path)
+        assert (503, 4) == (answer.status_code, len(answer.json()["missing_partitions"])), path
+        assert "; and 1 more" in answer.json()["detail"]
+
+
+def test_nothing_is_run_again_by_filter_while_a_part_of_the_dead_letters_is_missing(node: FakeNode) -> None:
+    node.put("default/b")
+    node.state.put_dead("default/b@20260101T000000.000Z")
+    restore(node, PARTITION_OF_A)
+    assert 503 == node.ask("POST", "/v1/dead-letters:redrive", json={"limit": 10}).status_code
+    assert [] == node.records(NAMES.commands)
+
+
+def test_a_batch_waits_for_what_can_be_asked_and_leaves_the_rest_acknowledged(node: FakeNode) -> None:
+    restore(node, PARTITION_OF_A)
+    lines = "".join(json.dumps({"id": name, **HELLO}) + "\n" for name in "ab")
+    answer = node.ask("POST", "/v1/jobs:batch", content=lines, params={"wait": "applied"})
+    results = [json.loads(line) for line in answer.text.splitlines()]
+    assert [("default/a", "acknowledged"), ("default/b", "created")] == [
+        (result["key"], result["result"]) for result in results
+    ]
+
+
+def test_an_api_beside_its_processors_is_ready_as_long_as_it_can_write() -> None:
+    trouble = [""]
+    with fake_node(fires=False, writable=lambda: trouble[0]) as node:
+        assert (200, "ready") == readiness(node)
+        restore(node, 1)
+        assert (200, "degraded") == readiness(node)
+        ready = node.ask("GET", "/readyz").json()
+        assert "partition 1 is being restored: 12 of 50, about 6 s left" == ready["reason"]
+        assert [True, False, True, True] == [each["ready"] for each in ready["partitions"]]
+        assert (503, "degraded") == readiness(node, all="true")
+        trouble[0] = "no broker answers"
+        assert (503, "not-ready") == readiness(node)
+        assert "no broker answers" in node.ask("GET", "/readyz").json()["reason"]
+
+
+def readiness(node: FakeNode, **params: str) -> tuple[int, str]:
+    answer = node.ask("GET", "/readyz", params=params)
+    return answer.status_code, answer.json()["status"]
 
 
 def test_a_clock_that_is_held_does_not_hide_what_is_known(node: FakeNode) -> None:

@@ -78,9 +78,10 @@ def _fits(value: Any, schema: dict[str, Any]) -> None:
         if value is not None:
             _fits(value, schema["anyOf"][0])
         return
-    types = {
+    types: dict[str, Any] = {
         "string": str,
         "integer": int,
+        "number": (int, float),
         "boolean": bool,
         "object": dict,
         "array": list,

@@ -1,5 +1,6 @@
 """Answers from the committed state of several partitions."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import pytest
 from tests.unit.streams.driver import NAMES, T0, job
 from tests.unit.streams.process import Process, process_in
 from tocsin.clock import FakeClock
-from tocsin.log.port import LogUnavailable
+from tocsin.log.partitioner import partition_for
 from tocsin.schemas.job import Job, JobKey, Overlap, Retry, Schedule
 from tocsin.schemas.records import Pause
 from tocsin.streams.answers import SCAN_S, Answers
 from tocsin.streams.families import RING_SIZES
-from tocsin.streams.queries import JobFilter
+from tocsin.streams.queries import JobFilter, PartitionsMissing
 from tocsin.streams.store import StoreEnvironment
 
 HOURLY = Schedule(every_ms=3_600_000)
@@ -325,8 +326,10 @@ def test_before_anything_is_assigned_all_partitions_are_missing(
             (each.partition, each.ready) for each in process.answers.health()
         ]
         assert "restoring" in process.answers.broken()
-        assert process.answers.get_job(JobKey("default/a")) is None
-        assert [] == list(process.answers.list_jobs(JobFilter(), cursor="", limit=10).items)
+        with pytest.raises(PartitionsMissing, match="has no streams process"):
+            process.answers.get_job(JobKey("default/a"))
+        page = process.answers.list_jobs(JobFilter(), cursor="", limit=10)
+        assert ([], [0, 1, 2]) == (page.items, [each.partition for each in page.missing])
 
 
 def test_while_it_restores_it_says_how_far_it_is(process: Process) -> None:
@@ -364,14 +367,53 @@ def test_a_question_to_a_partition_that_is_just_given_up_is_to_be_asked_again(pr
     answers = process.answers
     for ask in (
         lambda: answers.get_job(JobKey("default/x")),
-        lambda: answers.list_jobs(JobFilter(), cursor="", limit=10),
+        lambda: answers.get_jobs([JobKey("default/x")]),
         lambda: answers.runs_of(JobKey("default/x"), cursor="", limit=10),
         lambda: answers.get_run("default/x!t.one"),
-        lambda: answers.dead_letters(namespace="", cursor="", limit=10),
     ):
-        with pytest.raises(LogUnavailable, match="ask again"):
+        with pytest.raises(PartitionsMissing, match="is just being opened again, or moves"):
             ask()
+    for page in (
+        answers.list_jobs(JobFilter(), cursor="", limit=10),
+        answers.dead_letters(namespace="", cursor="", limit=10),
+    ):
+        assert [(0, "moving"), (1, "moving"), (2, "moving")] == sorted(
+            (each.partition, each.reason) for each in page.missing
+        )
     assert not any(each.ready for each in answers.health())
+
+
+def test_a_list_may_be_asked_of_some_partitions_and_names_those_that_are_not_here(process: Process) -> None:
+    define_all(process, *(job(HOURLY, id=f"j{number}") for number in range(20)))
+    whole = [view.key for view in process.answers.list_jobs(JobFilter(), cursor="", limit=100).items]
+    parts = [
+        [
+            view.key
+            for view in process.answers.list_jobs(
+                JobFilter(), cursor="", limit=100, partitions=(number,)
+            ).items
+        ]
+        for number in range(PARTITIONS)
+    ]
+    assert all(parts)
+    assert whole == sorted(itertools.chain(*parts))
+    page = process.answers.list_jobs(JobFilter(), cursor="", limit=100, partitions=(0, 7))
+    assert (parts[0], [(7, "no-owner")]) == (
+        [view.key for view in page.items],
+        [(each.partition, each.reason) for each in page.missing],
+    )
+
+
+def test_recent_runs_of_partitions_that_are_elsewhere_are_left_to_who_goes_on_with_them(
+    process: Process,
+) -> None:
+    process.apply(job(HOURLY, id="x"))
+    run_once(process, "x", "one")
+    mine = partition_for(b"default/x", PARTITIONS)
+    for partitions, expected in (((mine,), ["x"]), (((mine + 1) % PARTITIONS,), [])):
+        page = process.answers.recent_runs(namespace="", status="", limit=10, partitions=partitions)
+        assert expected == [event.job_id for event in page.items]
+        assert [] == page.missing
 
 
 def test_why_nothing_fires_is_said_in_the_order_of_weight(process: Process) -> None:

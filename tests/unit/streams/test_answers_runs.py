@@ -91,12 +91,12 @@ def test_recent_runs_come_newest_first_each_once_as_it_stands(process: Process) 
     process.run(100)
     found = process.answers.recent_runs(namespace="", status="", limit=10)
     assert [("c", "scheduled"), ("b", "failed"), ("a", "succeeded")] == [
-        (each.job_id, each.status) for each in found
+        (each.job_id, each.status) for each in found.items
     ]
     assert ["c", "b"] == [
-        each.job_id for each in process.answers.recent_runs(namespace="", status="", limit=2)
+        each.job_id for each in process.answers.recent_runs(namespace="", status="", limit=2).items
     ]
-    assert [] == list(process.answers.recent_runs(namespace="other", status="", limit=10))
+    assert [] == process.answers.recent_runs(namespace="other", status="", limit=10).items
 
 
 def test_recent_runs_of_a_status_are_those_that_have_it_now(process: Process) -> None:
@@ -106,9 +106,9 @@ def test_recent_runs_of_a_status_are_those_that_have_it_now(process: Process) ->
     process.trigger("one", "c")
     process.run(100)
     scheduled = process.answers.recent_runs(namespace="", status="scheduled", limit=10)
-    assert ["c"] == [each.job_id for each in scheduled]
+    assert ["c"] == [each.job_id for each in scheduled.items]
     succeeded = process.answers.recent_runs(namespace="", status="succeeded", limit=10)
-    assert ["a"] == [each.job_id for each in succeeded]
+    assert ["a"] == [each.job_id for each in succeeded.items]
 
 
 def test_the_memory_of_recent_runs_is_bounded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,4 +118,4 @@ def test_the_memory_of_recent_runs_is_bounded(process: Process, monkeypatch: pyt
     for number in range(6):
         run_once(process, "x", f"t{number}")
     found = process.answers.recent_runs(namespace="", status="", limit=100)
-    assert ["default/x!t.t5", "default/x!t.t4", "default/x!t.t3"] == [each.run_id for each in found]
+    assert ["default/x!t.t5", "default/x!t.t4", "default/x!t.t3"] == [each.run_id for each in found.items]
