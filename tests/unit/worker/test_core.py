@@ -375,7 +375,7 @@ def test_a_stopped_worker_starts_nothing_and_waits_for_what_executes(world: Worl
     world.pass_time(100)
     assert worker.core.is_drained()
     worker.core.close()
-    assert ["succeeded"] == world.kinds()
+    assert ["started", "succeeded"] == world.kinds()  # claimed at once, so that the group can be left early
     assert 1 == world.committed().offset
 
 
