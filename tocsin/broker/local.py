@@ -53,8 +53,12 @@ class BrokerStatus:
 class LocalKafka:
     """The brokers of one directory. Several of these may name the same one, also in several processes."""
 
-    def __init__(self, directory: Path, *, brokers: int = 1, port: int = 0) -> None:
-        """Nothing is done yet. `port`: of the first broker, the others take the ones above; 0: free ones, remembered."""
+    def __init__(self, directory: Path, *, brokers: int | None = None, port: int = 0) -> None:
+        """Nothing is done yet. `brokers`: as many as the directory holds, else one. `port`: of the first broker, the others
+        take the ones above; 0: free ones, remembered."""
+        if brokers is None:
+            layout = _read_layout(directory.absolute())
+            brokers = 1 if layout is None else len(layout.addresses)
         if not 1 <= brokers <= BROKERS_MAX:
             raise ValueError(f"brokers: 1 to {BROKERS_MAX}, not {brokers}")
         if port and not 1 <= port <= 65_536 - brokers:
@@ -68,12 +72,15 @@ class LocalKafka:
     @classmethod
     def found(cls, directory: Path) -> "LocalKafka | None":
         """The one that this directory holds, however it was made; None if it holds none."""
-        layout = _read_layout(directory.absolute())
-        return None if layout is None else cls(directory, brokers=len(layout.addresses))
+        return None if _read_layout(directory.absolute()) is None else cls(directory)
 
     @property
     def directory(self) -> Path:
         return self._directory
+
+    @property
+    def brokers(self) -> int:
+        return self._brokers
 
     @property
     def bootstrap(self) -> str:
@@ -126,6 +133,11 @@ class LocalKafka:
         """Stop, and delete the directory."""
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def failed(self) -> str:
+        """Empty while all brokers run; else which one ended, and its last lines."""
+        ended = [node for node in self._nodes if node.pid() is None]
+        return _ended(ended[0]) if ended else ""
 
     def status(self) -> list[BrokerStatus]:
         layout = self._layout()
@@ -248,7 +260,7 @@ class LocalKafka:
             if node.pid() is None:
                 if node.has_said(TAKEN):
                     raise _port_taken(address.client)
-                raise BrokerFailed(f"the Kafka broker in {node.folder} ended. {node.last_lines()}")
+                raise BrokerFailed(_ended(node))
             if self._clock.monotonic_s() >= until_s:
                 raise BrokerFailed(
                     f"the Kafka broker in {node.folder} does not answer on {HOST}:{address.client} after "
@@ -277,6 +289,10 @@ class LocalKafka:
 
 def _count(brokers: int) -> str:
     return "1 broker" if brokers == 1 else f"{brokers} brokers"
+
+
+def _ended(node: Node) -> str:
+    return f"the Kafka broker in {node.folder} ended. {node.last_lines()}"
 
 
 def _port_taken(port: int) -> BrokerFailed:
