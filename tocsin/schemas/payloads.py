@@ -29,7 +29,9 @@ class SecretName:
     def read(self, value: Any, where: str, reading: Reading) -> str | Wrong:
         if not isinstance(value, Mapping) or list(value) != ["secret"]:
             # What was given is not repeated: it may be the secret itself.
-            message = "expected {secret: NAME}, with the name of a secret that the workers have, and nothing else"
+            message = (
+                "expected {secret: NAME}, with the name of a secret that the workers have, and nothing else"
+            )
             return reading.refuse(where, "secret", message)
         return self._name.read(value["secret"], f"{where}.secret", reading)
 

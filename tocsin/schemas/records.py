@@ -5,7 +5,7 @@ Job keys are `namespace/id`.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from tocsin.schemas.job import FunctionTarget, HttpTarget, Job, Priority
 
@@ -185,6 +185,10 @@ class Redrive:
 Command = Trigger | CancelRun | Pause | Resume | SkipNext | Backfill | Redrive
 
 
+CALLBACK_EPOCH: Final = -1
+"""Of reports by the endpoint of a long run: it holds the dispatch, whichever execution handed it over."""
+
+
 # --- due, control, outcomes --------------------------------------------------------------------------------------
 
 
@@ -244,9 +248,9 @@ class RunReport:
     dispatch: int
     attempt: int
     execution: str = ""
-    """Unique id of the start; empty if it never started (dropped, expired)."""
+    """Unique id of the start; empty if it never started (dropped, expired), or if the endpoint itself reports."""
     epoch: int = 0
-    """Of the assignment of the due partition under which it was started."""
+    """Of the assignment of the due partition under which it was started; CALLBACK_EPOCH: the endpoint itself reports."""
     worker: str = ""
     started_ms: int = 0
     ended_ms: int = 0
@@ -262,6 +266,8 @@ class RunReport:
     """At most 4 KiB of what the endpoint answered."""
     clock_offset_ms: int = 0
     """The worker's estimate of its wall clock minus the log's."""
+    lease_ms: int = 0
+    """Of started and heartbeat: how long the attempt may stay silent from now on; 0: as long as the job says."""
 
 
 # --- runs, dead letters -------------------------------------------------------------------------------------------

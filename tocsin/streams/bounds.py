@@ -9,8 +9,9 @@ from dataclasses import fields
 from typing import Final
 
 from tocsin.schedules.instants import INSTANT_MAX_MS
-from tocsin.schemas.limits import BODY_BYTES_MAX, DOCUMENT_BYTES_MAX, ID_PATTERN
+from tocsin.schemas.limits import BODY_BYTES_MAX, DOCUMENT_BYTES_MAX, ID_PATTERN, LEASE_MS_MAX
 from tocsin.schemas.records import (
+    CALLBACK_EPOCH,
     Backfill,
     CancelRun,
     Command,
@@ -44,7 +45,7 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "seq": _COUNT,
     "dispatch": _COUNT,
     "attempt": _COUNT,
-    "epoch": _COUNT,
+    "epoch": (CALLBACK_EPOCH, 2**53 - 1),
     "count": _COUNT,
     "parallelism": _COUNT,
     "http_status": (0, 999),
@@ -55,6 +56,7 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "started_ms": _INSTANT,
     "ended_ms": _INSTANT,
     "retry_after_ms": (-1, INSTANT_MAX_MS),
+    "lease_ms": (0, LEASE_MS_MAX),
     "lateness_ms": _DIFFERENCE,
     "clock_offset_ms": _DIFFERENCE,
     "after_jobs_offset": (-1, 2**63 - 1),

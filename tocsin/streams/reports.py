@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from tocsin.schemas.job import JobKey
-from tocsin.schemas.records import AttemptOutcome, RunReport
+from tocsin.schemas.records import CALLBACK_EPOCH, AttemptOutcome, RunReport
 from tocsin.schemas.rows import JobRow, RunRow
 from tocsin.streams.contested import after_run_ended, decide_again
 from tocsin.streams.lifecycle import step
@@ -48,7 +48,7 @@ def _counts(work: Work, run: RunRow, report: RunReport) -> bool:
         return False
     if report.kind in ("dropped", "expired"):
         return True
-    return report.epoch >= run.claimed_epoch
+    return report.epoch >= run.claimed_epoch or report.epoch == CALLBACK_EPOCH
 
 
 def _fold_claim(
@@ -59,11 +59,16 @@ def _fold_claim(
     definition = work.definition(key, run.revision)
     assert definition is not None, f"{run.run_id}: its revision {run.revision} is gone"
     if run.withdrawal == "none" or leased_always:
-        run.lease_until_ms = max(run.lease_until_ms, timestamp_ms + definition.job.lease_ms)
-    if run.claimed_execution == report.execution and run.claimed_epoch == report.epoch:
+        lease_ms = report.lease_ms or definition.job.lease_ms
+        run.lease_until_ms = max(run.lease_until_ms, timestamp_ms + lease_ms)
+    if report.epoch == CALLBACK_EPOCH:
+        if run.status == "running":
+            return  # whoever handed it to the endpoint has said so
+    elif run.claimed_execution == report.execution and run.claimed_epoch == report.epoch:
         return
-    run.claimed_execution = report.execution
-    run.claimed_epoch = report.epoch
+    else:
+        run.claimed_execution = report.execution
+        run.claimed_epoch = report.epoch
     move(run, "claim")
     if run.withdrawal == "withdraw" and leased_always:
         run.withdrawal = "none"

@@ -24,7 +24,7 @@ from tocsin.worker.offsets import CommittedLane, ForeignMetadata, OffsetTracker,
 from tocsin.worker.rules import WorkerRules
 
 if TYPE_CHECKING:
-    from tocsin.worker.executions import Running
+    from tocsin.worker.running import Running
 
 logger = logging.getLogger(__name__)
 

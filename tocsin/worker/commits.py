@@ -8,9 +8,9 @@ from tocsin.clock import Clock
 from tocsin.log.port import GroupConsumer, LogError, OffsetCommit, TopicPartition
 from tocsin.worker.assignments import Assignment, Assignments
 from tocsin.worker.config import CoreConfig
-from tocsin.worker.executions import Running
 from tocsin.worker.metrics import WorkerMetrics
 from tocsin.worker.rules import WorkerRules
+from tocsin.worker.running import Running
 
 logger = logging.getLogger(__name__)
 

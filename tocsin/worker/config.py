@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tocsin.schemas.callbacks import Callbacks
 from tocsin.schemas.topics import TopicNames
 from tocsin.worker.egress import EgressPolicy, egress_problems
 from tocsin.worker.offsets import WINDOW_MAX
@@ -71,6 +72,9 @@ class WorkerConfig:
     egress: EgressPolicy = field(default_factory=EgressPolicy)
     secrets: Path | None = None
     """Directory of the secrets: NAMESPACE/NAME. None: jobs with secrets fail here, and are tried again."""
+
+    callbacks: Callbacks | None = None
+    """Where endpoints of long runs report. None: a run may not outlast its request."""
 
     def __post_init__(self) -> None:
         problems = tuple(self._problems())

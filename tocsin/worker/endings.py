@@ -92,7 +92,7 @@ class Endings:
     # --- what reports say -----------------------------------------------------------------------------------------------
 
     def claim_report(
-        self, kind: ReportKind, held: Held, execution: str, epoch: int, started_ms: int
+        self, kind: ReportKind, held: Held, execution: str, epoch: int, started_ms: int, lease_ms: int = 0
     ) -> RunReport:
         """`started` or `heartbeat`."""
         run = held.run
@@ -110,6 +110,7 @@ class Endings:
             started_ms=started_ms,
             lateness_ms=started_ms - run.due_ms,
             clock_offset_ms=self._clock_offset.offset_ms(),
+            lease_ms=lease_ms,
         )
 
     def final_report(

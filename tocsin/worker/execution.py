@@ -8,6 +8,7 @@ from tocsin.schemas.records import DueRun
 OutcomeKind = Literal[
     "succeeded",
     "failed",
+    "accepted",  # the endpoint works on it and will say how it ended; until then `lease_ms` guards it
     "aborted",  # as abort() asked; whatever it was doing has stopped
     "not_begun",  # handed back untouched: `start_by_s` had passed before it could begin
 ]
@@ -44,6 +45,8 @@ class Outcome:
     """Of `failed`: whether another attempt may help."""
     retry_after_ms: int = -1
     """What the endpoint asked for; -1: nothing."""
+    lease_ms: int = 0
+    """Of `accepted`: how long the endpoint may stay silent."""
     response: str = ""
     """At most RESPONSE_BYTES_MAX of what came back, as text."""
 

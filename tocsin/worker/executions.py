@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from tocsin.clock import Clock
@@ -18,67 +18,7 @@ from tocsin.worker.holding import Held, Holding
 from tocsin.worker.metrics import WorkerMetrics
 from tocsin.worker.reports import Reports
 from tocsin.worker.rules import WorkerRules
-
-AbortReason = Literal[
-    "stopped",  # the worker stops and the drain is over: failed, another worker may try
-    "unconfirmed",  # the claim was not answered in time: failed
-    "cancel",  # asked for: cancelled
-    "settled",  # P8 or W7: finished, nothing to report
-    "outbid",  # a higher epoch holds the dispatch: nothing to report, and not ours to finish
-    "lost",  # the partition was lost before the claim was confirmed: neither reported nor finished
-]
-_STRENGTH: Final[dict[AbortReason, int]] = {
-    "stopped": 1,
-    "unconfirmed": 2,
-    "cancel": 3,
-    "settled": 4,
-    "outbid": 5,
-    "lost": 6,
-}
-_SILENT: Final[frozenset[AbortReason | None]] = frozenset(("unconfirmed", "settled", "outbid", "lost"))
-
-
-class Running:
-    """One execution that has not ended."""
-
-    __slots__ = (
-        "abort",
-        "cancel_commit",
-        "claim_sent_s",
-        "committed",
-        "confirmed",
-        "epoch",
-        "held",
-        "heartbeat_s",
-        "id",
-        "started_ms",
-        "target",
-    )
-
-    def __init__(self, execution_id: str, held: Held, started_ms: int, target: str) -> None:
-        self.id = execution_id
-        self.held = held
-        self.epoch = held.assignment.epoch
-        self.started_ms = started_ms
-        self.target = target
-        self.heartbeat_s = 0.0
-        self.claim_sent_s: float | None = None
-        self.confirmed = False
-        """Its claim was read back from control."""
-        self.committed = False
-        """An offset commit that was sent after that was accepted."""
-        self.abort: AbortReason | None = None
-        self.cancel_commit = 0
-        """The first commit sent after the cancel was read (W4)."""
-
-    @property
-    def is_given_up(self) -> bool:
-        """It is being stopped, and whatever comes of it is not reported, or must not be relied on."""
-        return self.abort in _SILENT
-
-    @property
-    def outlives_partition(self) -> bool:
-        return self.confirmed and self.committed
+from tocsin.worker.running import STRENGTH, AbortReason, Running
 
 
 class Executions:
@@ -200,6 +140,9 @@ class Executions:
     def _on_alarm(self, running: Running, now_s: float) -> None:
         if running.is_given_up:
             return
+        if running.lease_ms:
+            self._end_unconfirmed_lease(running)
+            return
         if running.claim_sent_s is None:
             self.claim(running)
             return
@@ -236,9 +179,13 @@ class Executions:
         self._endings.finish_offset(running.held)
         if running.held.assignment.alive:
             running.held.assignment.to_commit.append(running)
+        if running.lease_ms and running.lease_known:
+            self._leave_to_endpoint(running)
 
     def _claim_report(self, kind: Literal["started", "heartbeat"], running: Running) -> RunReport:
-        return self._endings.claim_report(kind, running.held, running.id, running.epoch, running.started_ms)
+        return self._endings.claim_report(
+            kind, running.held, running.id, running.epoch, running.started_ms, running.lease_ms
+        )
 
     def _next_alarm(self, running: Running) -> float:
         if running.confirmed or running.claim_sent_s is None:
@@ -249,11 +196,62 @@ class Executions:
         self._alarm_count += 1
         heapq.heappush(self._alarms, (at_s, self._alarm_count, running))
 
+    # --- long runs ------------------------------------------------------------------------------------------------------
+
+    def _accept(self, running: Running, outcome: Outcome) -> None:
+        """The endpoint works on it from now on, under a lease of its own. The record is finished here once the log has
+        that lease and the claim was read back: until then, whoever gets the partition hands it to the endpoint again.
+        """
+        now_s = self._clock.monotonic_s()
+        running.abort = None
+        running.lease_ms = outcome.lease_ms
+        running.lease_until_s = now_s + outcome.lease_ms / 1000
+        if running.claim_sent_s is None:
+            running.claim_sent_s = now_s
+            self._metrics.claims += 1
+        self._free_target(running.target)
+        self._metrics.accepted += 1
+        self._metrics.lateness.observe(outcome.started_ms - running.held.run.due_ms)
+
+        def known() -> None:
+            running.lease_known = True
+            if running.confirmed and running.id in self._running:
+                self._leave_to_endpoint(running)
+
+        self._reports.send(
+            self._claim_report("started", running),
+            acknowledged=known,
+            wanted=lambda: running.id in self._running,
+        )
+        self._ring_at(running, running.lease_until_s)
+
+    def _leave_to_endpoint(self, running: Running) -> None:
+        self._remove(running)
+        self._endings.finish(running.held)
+
+    def _end_unconfirmed_lease(self, running: Running) -> None:
+        """Its lease is over and the processor has not answered the claim: so it counts as lost there, too."""
+        self._remove(running)
+        now_ms = self._clock.now_ms()
+        error = "lost: the endpoint accepted the run, and the scheduler did not confirm that within its lease"
+        outcome = Outcome(
+            kind="failed", started_ms=running.started_ms, ended_ms=now_ms, error=error, retryable=True
+        )
+        self._metrics.failed += 1
+        self._report(running, "failed", outcome)
+
     # --- aborting and ending --------------------------------------------------------------------------------------------
 
     def abort(self, running: Running, reason: AbortReason) -> None:
         """Stop it; what is reported then depends on the strongest reason given."""
-        if running.abort is not None and _STRENGTH[running.abort] >= _STRENGTH[reason]:
+        if running.abort is not None and STRENGTH[running.abort] >= STRENGTH[reason]:
+            return
+        if running.lease_ms:
+            # Nothing here can stop it: a cancel is answered by the endpoint, or by its lease.
+            if reason in ("settled", "outbid", "lost"):
+                running.abort = reason
+                self._remove(running)
+                self._end_silently(running, reason)
             return
         if running.abort is None:
             self._metrics.aborted += 1
@@ -270,13 +268,21 @@ class Executions:
         ended = self._ended
         while ended:
             execution_id, outcome = ended.popleft()
-            running = self._running.pop(execution_id, None)
-            if running is not None:
-                self._free(running)
+            running = self._running.get(execution_id)
+            if running is None:
+                continue
+            folded += 1
+            if outcome.kind == "accepted" and not running.is_given_up:
+                self._accept(running, outcome)
+            else:
+                self._remove(running)
                 self._end(running, outcome)
-                self._on_partition_idle(running.held.assignment)
-                folded += 1
         return folded
+
+    def _remove(self, running: Running) -> None:
+        del self._running[running.id]
+        self._free(running)
+        self._on_partition_idle(running.held.assignment)
 
     def _on_partition_idle(self, assignment: Assignment) -> None:
         """W5: control stays assigned until the last execution of a partition that was lost has ended."""
@@ -285,7 +291,7 @@ class Executions:
 
     def _free(self, running: Running) -> None:
         """Let those go on that waited for this execution."""
-        held, target = running.held, running.target
+        held = running.held
         held.running = None
         held.outlived = running.outlives_partition
         self._of_partition[held.assignment.number] -= 1
@@ -293,6 +299,14 @@ class Executions:
         of_job.remove(running)
         if not of_job:
             del self._of_job[held.job]
+        if not running.lease_ms:
+            self._free_target(running.target)
+        if self._behind_run:
+            waiting, self._behind_run = self._behind_run, []
+            for behind_run in waiting:
+                self._holding.make_ready(behind_run)
+
+    def _free_target(self, target: str) -> None:
         self._of_target[target] -= 1
         if not self._of_target[target]:
             del self._of_target[target]
@@ -304,23 +318,23 @@ class Executions:
                 break
         if behind is not None and not behind:
             del self._behind_target[target]
-        if self._behind_run:
-            waiting, self._behind_run = self._behind_run, []
-            for behind_run in waiting:
-                self._holding.make_ready(behind_run)
 
     def _end(self, running: Running, outcome: Outcome) -> None:
-        held = running.held
         match running.abort:
-            case "lost":
-                self._metrics.lost += 1
-                self._endings.forget(held)
-            case "outbid":
-                self._holding.take(held, "yielded")
-            case "settled":
-                self._endings.finish_silently(held)
+            case "lost" | "outbid" | "settled":
+                self._end_silently(running, running.abort)
             case None | "stopped" | "unconfirmed" | "cancel":
                 self._end_with_report(running, outcome)
+
+    def _end_silently(self, running: Running, reason: Literal["lost", "outbid", "settled"]) -> None:
+        match reason:
+            case "lost":
+                self._metrics.lost += 1
+                self._endings.forget(running.held)
+            case "outbid":
+                self._holding.take(running.held, "yielded")
+            case "settled":
+                self._endings.finish_silently(running.held)
 
     def _end_with_report(self, running: Running, outcome: Outcome) -> None:
         match outcome.kind:
@@ -335,7 +349,7 @@ class Executions:
             case "not_begun" if running.claim_sent_s is None:
                 self._metrics.not_begun += 1
                 self._end_unbegun(running)
-            case "aborted" | "not_begun":
+            case "aborted" | "not_begun" | "accepted":
                 self._end_aborted(running, outcome)
 
     def _end_unbegun(self, running: Running) -> None:

@@ -8,10 +8,11 @@ from tocsin.worker.assignments import Assignment, Assignments
 from tocsin.worker.commits import Commits
 from tocsin.worker.config import CoreConfig
 from tocsin.worker.endings import Endings
-from tocsin.worker.executions import Executions, Running
+from tocsin.worker.executions import Executions
 from tocsin.worker.holding import Holding
 from tocsin.worker.reports import Reports
 from tocsin.worker.rules import WorkerRules
+from tocsin.worker.running import Running
 
 ROUND_S: Final = 0.02
 """How long one wait for a claim to come back through control is."""

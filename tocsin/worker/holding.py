@@ -13,7 +13,7 @@ from tocsin.schemas.records import DueRun, Lane
 
 if TYPE_CHECKING:
     from tocsin.worker.assignments import Assignment
-    from tocsin.worker.executions import Running
+    from tocsin.worker.running import Running
 
 HELD_OVERHEAD_BYTES: Final = 2_000
 """What a held record costs beside its encoded bytes: the decoded run, its place in the heap and in two indexes."""

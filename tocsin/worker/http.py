@@ -15,7 +15,9 @@ from yarl import URL
 
 from tocsin.clock import Clock
 from tocsin.schedules import format_instant
+from tocsin.schemas.callbacks import Callbacks
 from tocsin.schemas.job import BodyKind, HttpTarget
+from tocsin.schemas.limits import LEASE_MS_MAX, LEASE_MS_MIN
 from tocsin.schemas.records import DueRun
 from tocsin.signing import sign
 from tocsin.worker.egress import EgressBlocked, EgressGuard
@@ -123,7 +125,10 @@ class HttpCaller:
         connect_timeout_s: float = 5.0,
         lookup: Lookup,
         secrets: SecretFiles | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
+        """Without `callbacks` an endpoint cannot take a run for longer than its request: it has no way to report."""
+        self._callbacks = callbacks
         self._clock = clock
         self._secrets = secrets or SecretFiles(None, clock)
         self._guard = guard
@@ -175,6 +180,8 @@ class HttpCaller:
         url = self._checked_url(values.expand_url(target.url))
         body = target.body if target.body_kind == "base64" else values.expand_body(target.body)
         headers = request_headers(run, target, values, started_ms)
+        if self._callbacks is not None:
+            headers.append(("Tocsin-Callback", self._callbacks.url(run)))
         redaction = NO_REDACTION
         if target.secret_headers or target.signing_secret:
             redaction = self._add_secrets(headers, run, target, started_ms, body)
@@ -246,6 +253,8 @@ class HttpCaller:
         redaction: Redaction,
     ) -> Outcome:
         status = response.status
+        if status == 202 and (asked := response.headers.get("Tocsin-Lease")) is not None:
+            return self._accepted(asked, started_ms, excerpt)
         if any(low <= status <= high for low, high in target.success):
             return Outcome(
                 kind="succeeded",
@@ -270,6 +279,30 @@ class HttpCaller:
             if retryable
             else -1,
             response=excerpt,
+        )
+
+    def _accepted(self, asked: str, started_ms: int, excerpt: str) -> Outcome:
+        """202 with a lease: the endpoint works on it after its answer, and reports to the callback URL."""
+        seconds = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 0
+        if not LEASE_MS_MIN <= seconds * 1000 <= LEASE_MS_MAX:
+            error = (
+                f"the endpoint answered 202 with Tocsin-Lease: {asked[:40]!r}; a lease is a whole number of seconds "
+                f"from {LEASE_MS_MIN // 1000} to {LEASE_MS_MAX // 1000}"
+            )
+            return self._failed(started_ms, error, retryable=False)
+        if self._callbacks is None:
+            error = (
+                "the endpoint answered 202 with Tocsin-Lease, and cannot report how it ends: this worker was started "
+                "without --callback-url, the address at which endpoints reach the API"
+            )
+            return self._failed(started_ms, error, retryable=False)
+        return Outcome(
+            kind="accepted",
+            started_ms=started_ms,
+            ended_ms=self._clock.now_ms(),
+            http_status=202,
+            response=excerpt,
+            lease_ms=seconds * 1000,
         )
 
     def _failed(self, started_ms: int, error: str, *, retryable: bool) -> Outcome:

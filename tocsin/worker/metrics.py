@@ -34,6 +34,8 @@ class WorkerMetrics:
     lateness: Histogram = field(default_factory=Histogram)
     started: int = 0
     succeeded: int = 0
+    accepted: int = 0
+    """Left to endpoints that answered 202 with a lease."""
     failed: int = 0
     aborted: int = 0
     not_begun: int = 0

@@ -80,6 +80,7 @@ class Worker:
                 connect_timeout_s=self._config.connect_timeout_s,
                 lookup=lookup,
                 secrets=SecretFiles(self._config.secrets, clock),
+                callbacks=self._config.callbacks,
             ),
             functions=FunctionCaller(clock=clock, registry=functions, name=f"tocsin-function-{queue}"),
             name=f"tocsin-executor-{queue}",
