@@ -7,9 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +16,8 @@ import uvicorn
 from tocsin.api.app import create_app
 from tocsin.api.appender import Appender
 from tocsin.api.services import ApiServices, ConfigSnapshot, WorkerSnapshot
+from tocsin.cli.roles.serving import Server
+from tocsin.cli.roles.snapshots import snapshots
 from tocsin.clock import SystemClock
 from tocsin.log.embedded import EmbeddedLog
 from tocsin.log.port import LogCorrupt, LogError
@@ -29,7 +29,7 @@ from tocsin.streams.store import StoreEnvironment, StoreError
 from tocsin.streams.topology import StreamsConfig, Topology
 from tocsin.worker.config import WorkerConfig
 from tocsin.worker.egress import EgressPolicy
-from tocsin.worker.metrics import LATENESS_BOUNDS_MS, WorkerMetrics
+from tocsin.worker.metrics import WorkerMetrics
 from tocsin.worker.service import Worker
 
 PARTITIONS: Final = 4
@@ -54,15 +54,6 @@ class NodeConfig:
     api_key: str = ""
     drain_s: float = 30.0
     names: TopicNames = field(default_factory=TopicNames)
-
-
-class _Server(uvicorn.Server):
-    """Leaves the signals to the node: uvicorn raises them again once it has served, which would end the process before
-    the workers have drained."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class AllInOne:
@@ -106,7 +97,7 @@ class AllInOne:
 
     def serve(self, listening: socket.socket) -> str:
         """Serve the API on the socket until SIGINT or SIGTERM. Returns why the node failed, "" if it did not."""
-        server = _Server(
+        server = Server(
             uvicorn.Config(
                 create_app(self._services()),
                 log_config=None,
@@ -244,23 +235,7 @@ class AllInOne:
         return found
 
     def _snapshots(self) -> Iterator[WorkerSnapshot]:
-        now_ms = self._clock.now_ms()
-        for queue, metrics in self._metrics().items():
-            since_ms = metrics.held_overdue_since_ms
-            yield WorkerSnapshot(
-                queue=queue,
-                live=int(metrics.partitions > 0),
-                in_flight=metrics.in_flight,
-                held=metrics.held,
-                held_overdue=metrics.held_overdue,
-                held_overdue_ms=max(0, now_ms - since_ms) if since_ms else 0,
-                started_total=metrics.started,
-                lateness_sum_ms=metrics.lateness.sum_ms,
-                lateness_buckets=dict(
-                    zip(LATENESS_BOUNDS_MS, accumulate(metrics.lateness.counts), strict=False)
-                ),
-                clock_offset_ms=metrics.clock_offset_ms,
-            )
+        return snapshots(self._metrics(), self._clock.now_ms())
 
 
 def _refuse_a_lost_log(data: Path) -> None:

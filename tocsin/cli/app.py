@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tocsin.cli.failures import Failure
+from tocsin.cli.failures import EXIT_ENVIRONMENT, Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,12 @@ class _Lazy:
 
 
 COMMANDS: Final = {
-    "up": _Lazy("tocsin.cli.up", "up", "Run the all-in-one node."),
+    "up": _Lazy("tocsin.cli.up", "up", "Run a whole Tocsin, on its own log or on a Kafka."),
+    "streams": _Lazy("tocsin.cli.streams", "streams", "On a Kafka: the processors, which decide what runs."),
+    "worker": _Lazy("tocsin.cli.worker", "worker", "On a Kafka: execute due runs."),
+    "api": _Lazy("tocsin.cli.api", "api", "On a Kafka: serve the HTTP API."),
+    "kafka": _Lazy("tocsin.cli.kafka", "app", "Run a Kafka on this machine, for trying and for tests."),
+    "topics": _Lazy("tocsin.cli.topics", "app", "Create, verify and plan the topics on a Kafka."),
     "jobs": _Lazy("tocsin.cli.jobs", "app", "Define, show and steer jobs."),
     "runs": _Lazy("tocsin.cli.runs", "app", "Show, follow and cancel runs."),
     "dead-letters": _Lazy(
@@ -76,9 +81,7 @@ def _load(name: str, lazy: _Lazy) -> Any:
             raise Failure(f"`tocsin {name}` is not part of this installation.") from None
         if missing.split(".")[0] == "tocsin":
             raise
-        raise Failure(
-            f"`tocsin {name}` needs the package {missing}, which is not installed: pip install 'tocsin[server]'"
-        ) from None
+        raise _missing(f"`tocsin {name}`", missing) from None
     command: Any
     if isinstance(found, typer.Typer):
         command = typer.main.get_group(found)
@@ -88,6 +91,12 @@ def _load(name: str, lazy: _Lazy) -> Any:
         command = typer.main.get_command(single)
     command.name = name
     return command
+
+
+def _missing(command: str, package: str) -> Failure:
+    return Failure(
+        f"{command} needs the package {package}, which is not installed: pip install 'tocsin[server]'"
+    )
 
 
 app = typer.Typer(
@@ -131,6 +140,12 @@ def run() -> None:
         # Wherever it was raised: what reads a file or a word of the command line does not know of the option.
         failure.show(as_json="--json" in sys.argv[1:])
         sys.exit(failure.exit_code)
+    except ModuleNotFoundError as error:  # what a command imports only when it comes to need it
+        package = (error.name or "").split(".")[0]
+        if package in ("", "tocsin"):
+            raise
+        _missing("This command", package).show()
+        sys.exit(EXIT_ENVIRONMENT)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`). What is still buffered goes nowhere, quietly.
         sys.stderr.close()

@@ -1,0 +1,184 @@
+"""The options that the roles share, and their check: every problem at once, before anything is opened."""
+
+import ipaddress
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tocsin.cli.failures import EXIT_INPUT, Failure, called
+from tocsin.schemas.topics import TopicNames
+
+if TYPE_CHECKING:
+    from tocsin.log.kafka import KafkaConfig
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+PREFIX_MAX: Final = 64
+_PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+Kafka = Annotated[
+    str,
+    typer.Option(
+        "--kafka",
+        envvar="TOCSIN_KAFKA",
+        metavar="HOST:PORT[,...]",
+        help="One or more brokers of the Kafka to work on.",
+        show_default=False,
+    ),
+]
+KafkaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-config",
+        envvar="TOCSIN_KAFKA_CONFIG",
+        metavar="FILE",
+        help="Properties file with further librdkafka options: TLS, SASL.",
+        show_default=False,
+    ),
+]
+Prefix = Annotated[
+    str,
+    typer.Option(
+        "--prefix", envvar="TOCSIN_PREFIX", help="What the names of all topics and groups begin with."
+    ),
+]
+LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+Listen = Annotated[
+    str,
+    typer.Option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where /livez, /readyz and /metrics are served; port 0: a free one, which is said.",
+    ),
+]
+ClockOption = Annotated[
+    str,
+    typer.Option(
+        "--clock",
+        help="guarded: while the wall clock is off, or has stepped, nothing fires. wall: believe it.",
+    ),
+]
+
+LISTEN_DEFAULT: Final = "127.0.0.1:0"
+
+
+@dataclass(slots=True)
+class Problems:
+    """What is wrong with the options, each as a sentence that names one."""
+
+    found: list[str] = field(default_factory=list)
+
+    def add(self, *problems: str) -> None:
+        self.found += problems
+
+    def raise_any(self) -> None:
+        if self.found:
+            raise Failure("\n".join(self.found), exit_code=EXIT_INPUT)
+
+
+def check_kafka(
+    problems: Problems, *, kafka: str, file: Path | None, client_id: str = "tocsin"
+) -> "KafkaConfig | None":
+    """The settings of the log; None, with what is wrong in `problems`."""
+    from tocsin.log.kafka import InvalidKafkaConfig, KafkaConfig, read_properties
+
+    properties: Mapping[str, str] = {}
+    if file is not None:
+        try:
+            properties = read_properties(file)
+        except (InvalidKafkaConfig, ValueError) as error:
+            problems.add(*_sentences(error, "--kafka-config"))
+        except OSError as error:
+            problems.add(f"--kafka-config {file}: {error.strerror or error}")
+    if not kafka:
+        problems.add(
+            "--kafka (or TOCSIN_KAFKA) is missing: name a broker as HOST:PORT. "
+            f"`{called()} kafka up` starts one on this machine and says its address; "
+            f"`{called()} up` without --kafka needs none"
+        )
+        return None
+    try:
+        return KafkaConfig(bootstrap=kafka, properties=properties, client_id=client_id)
+    except InvalidKafkaConfig as error:
+        problems.add(*_sentences(error, "--kafka"))
+        return None
+
+
+def _sentences(error: Exception, option: str) -> Iterable[str]:
+    return [f"{option}: {problem}" for problem in getattr(error, "problems", (str(error),))]
+
+
+def check_names(problems: Problems, prefix: str) -> TopicNames:
+    if not _PREFIX.fullmatch(prefix) or len(prefix) > PREFIX_MAX:
+        problems.add(
+            f"--prefix is 1 to {PREFIX_MAX} letters, digits, dots, underscores and hyphens, "
+            f"such as `tocsin.`, not {prefix[: 2 * PREFIX_MAX]!r}"
+        )
+        return TopicNames()
+    return TopicNames(prefix=prefix)
+
+
+def check_listen(problems: Problems, listen: str, option: str = "--listen") -> tuple[str, int]:
+    """Host and port of `host:port`, `[v6]:port` or `host`; port 0 if none is given."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or (listen.endswith("]") and listen.startswith("[")):
+        host, port = listen, "0"
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        problems.add(f"{option} is HOST:PORT, such as 127.0.0.1:8788 or [::1]:8788, not {listen[:100]!r}")
+        return "127.0.0.1", 0
+    return host, int(port)
+
+
+def check_choice(problems: Problems, option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        problems.add(f"{option} is {', '.join(choices[:-1])} or {choices[-1]}, not {value[:100]!r}")
+
+
+def check_range(problems: Problems, option: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:
+        problems.add(f"{option} is {low:g} to {high:g}, not {value:g}")
+
+
+def check_url(problems: Problems, option: str, value: str) -> None:
+    """Whether other processes can be told to come here."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme == "http" and bool(parts.hostname) and parts.port is not None
+        good = good and parts.path in ("", "/") and not parts.query and not parts.username
+    except ValueError:
+        good = False
+    if not good:
+        problems.add(f"{option} is a URL such as http://streams-1:8788, with a port, not {value[:100]!r}")
+
+
+def check_networks(problems: Problems, networks: Iterable[str]) -> None:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            problems.add(
+                f"--allow-network is an address or a range such as 10.1.0.0/16, not {network[:100]!r}"
+            )
+
+
+def set_log_level(problems: Problems, level: str) -> None:
+    check_choice(problems, "--log-level", level.lower(), LOG_LEVELS)
+    if level.lower() in LOG_LEVELS:
+        logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+def api_key() -> str:
+    return os.environ.get("TOCSIN_API_KEY", "")
+
+
+def cluster_secret() -> str:
+    """What was given to all processes alike, instead of the secret that the cluster's first start made; "": nothing."""
+    return os.environ.get("TOCSIN_CLUSTER_SECRET", "")

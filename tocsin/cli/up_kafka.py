@@ -1,0 +1,140 @@
+"""`tocsin up --kafka`: each role as a child process; with `--kafka local`, a broker beside them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+from tocsin.cli import kafka_options as options
+from tocsin.cli.failures import EXIT_INTERRUPTED, Failure
+from tocsin.cli.roles.cluster import LOCAL
+from tocsin.cli.roles.serving import LISTEN_FD, bind, url_of
+from tocsin.cli.roles.supervisor import ChildSpec, Supervisor
+from tocsin.cli.up import greeting
+from tocsin.clock import SystemClock
+
+DRAIN_S: Final = 30.0
+STOP_S: Final = 60.0
+"""For a child's orderly end; each ends by itself before that, also if something in it hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaNode:
+    """What `tocsin up --kafka` was asked for."""
+
+    kafka: str
+    kafka_config: Path | None
+    prefix: str
+    data: Path
+    functions: tuple[str, ...]
+    concurrency: int
+    clock: str
+    log_level: str
+
+
+def up_on_kafka(wanted: KafkaNode, *, host: str, port: int, api_key: str) -> int:
+    """Run until a signal comes. Returns the exit code."""
+    is_local = wanted.kafka == LOCAL
+    problems = options.Problems()
+    options.check_names(problems, wanted.prefix)
+    # The roles check it again, each for itself; here all is said at once, and before anything is started.
+    options.check_kafka(problems, kafka="127.0.0.1:9" if is_local else wanted.kafka, file=wanted.kafka_config)
+    if is_local and wanted.kafka_config is not None:
+        problems.add("--kafka-config is for a Kafka that is there already, not for --kafka local")
+    problems.raise_any()
+    listening = bind(host, port, host_option="--host", port_option="--port", api_key=api_key)
+    listening.set_inheritable(True)
+    with _broker(wanted.data / "kafka" if is_local else None, wanted.kafka) as (bootstrap, held):
+        children = _children(wanted, bootstrap, host, listening.fileno(), held)
+        supervisor = Supervisor(children, SystemClock(), tell=_tell)
+        address = listening.getsockname()[:2]
+        where = f"its log in Kafka at {bootstrap}, its state in {(wanted.data / 'state').resolve()}"
+        return supervisor.run(address, greeting(url_of(listening, host), where))
+
+
+def _children(
+    wanted: KafkaNode, bootstrap: str, host: str, listening: int, held: tuple[int, ...]
+) -> list[ChildSpec]:
+    """In the order of their start; they are stopped in the opposite one, so that what is in flight is reported, and the
+    reports are folded. `held`: descriptors that all of them inherit."""
+    common = ["--kafka", bootstrap, "--prefix", wanted.prefix, "--log-level", wanted.log_level]
+    if wanted.kafka_config is not None:
+        common += ["--kafka-config", str(wanted.kafka_config)]
+    streams = ["streams", *common, "--data", str(wanted.data / "state"), "--clock", wanted.clock]
+    worker = ["worker", *common, "--concurrency", str(wanted.concurrency), "--drain", f"{DRAIN_S:g}"]
+    functions = [word for module in wanted.functions for word in ("--functions", module)]
+    children = [
+        ChildSpec(name="streams", arguments=streams, descriptors=held, stop_s=STOP_S),
+        ChildSpec(
+            name="worker",
+            arguments=[*worker, "--allow-loopback", "--every-queue", "http"],
+            descriptors=held,
+            stop_s=DRAIN_S + STOP_S,
+        ),
+    ]
+    if functions:
+        children.append(
+            ChildSpec(
+                name="functions",
+                arguments=[*worker, "--every-queue", "function", *functions],
+                descriptors=held,
+                stop_s=DRAIN_S + STOP_S,
+            )
+        )
+    children.append(
+        ChildSpec(
+            name="api",
+            arguments=["api", *common, "--host", host],
+            environment={LISTEN_FD: str(listening)},
+            descriptors=(listening, *held),
+            stop_s=STOP_S,
+        )
+    )
+    return children
+
+
+@contextmanager
+def _broker(directory: Path | None, bootstrap: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The address of the Kafka, and what the roles have to hold for as long as they need it.
+
+    If there is a directory, the Kafka is started in it, and stopped last: by a keeper, once all that hold the writing end
+    of its pipe are gone. So it is stopped also if this process is killed, and not before the roles have ended.
+    """
+    if directory is None:
+        yield bootstrap, ()
+        return
+    from tocsin.broker import BrokerFailed, LocalKafka
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    broker = LocalKafka(directory)
+    reading, writing = os.pipe()
+    keeper = subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", "tocsin.cli.roles.keeper", str(directory.absolute())], stdin=reading
+    )
+    os.close(reading)
+    try:
+        try:
+            broker.start(_tell)
+        except BrokerFailed as error:
+            raise Failure(f"the broker cannot start: {error}") from None
+        yield broker.bootstrap, (writing,)
+        _tell("stopping the broker")
+    finally:
+        os.close(writing)
+        keeper.wait()
+
+
+def _interrupt(number: int, _: FrameType | None) -> NoReturn:
+    """While the broker starts there is nothing else to be stopped in order."""
+    raise Failure("interrupted", exit_code=EXIT_INTERRUPTED if number == signal.SIGINT else 0)
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
