@@ -141,7 +141,8 @@ class Executions:
         if running.is_given_up:
             return
         if running.lease_ms:
-            self._end_unconfirmed_lease(running)
+            if now_s >= running.lease_until_s:
+                self._end_unconfirmed_lease(running)
             return
         if running.claim_sent_s is None:
             self.claim(running)

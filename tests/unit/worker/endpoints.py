@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from aiohttp import web
 
 from tocsin.clock import SystemClock
+from tocsin.schemas.callbacks import Callbacks
 from tocsin.schemas.job import FunctionTarget, HttpTarget
 from tocsin.schemas.records import DueRun
 from tocsin.worker.egress import EgressGuard, EgressPolicy
@@ -104,6 +105,7 @@ async def caller(
     lookup: Lookup = no_lookup,
     connect_timeout_s: float = 5.0,
     secrets: SecretFiles | None = None,
+    callbacks: Callbacks | None = None,
 ) -> AsyncIterator[HttpCaller]:
     http = HttpCaller(
         clock=SystemClock(),
@@ -111,6 +113,7 @@ async def caller(
         lookup=lookup,
         connect_timeout_s=connect_timeout_s,
         secrets=secrets,
+        callbacks=callbacks,
     )
     await http.open()
     try:
