@@ -91,10 +91,8 @@ def check_kafka(
     if file is not None:
         try:
             properties = read_properties(file)
-        except (InvalidKafkaConfig, ValueError) as error:
-            problems.add(*_sentences(error, "--kafka-config"))
-        except OSError as error:
-            problems.add(f"--kafka-config {file}: {error.strerror or error}")
+        except InvalidKafkaConfig as error:
+            problems.add(*(f"--kafka-config: {problem}" for problem in error.problems))
     if not kafka:
         problems.add(
             "--kafka (or TOCSIN_KAFKA) is missing: name a broker as HOST:PORT. "
@@ -105,12 +103,14 @@ def check_kafka(
     try:
         return KafkaConfig(bootstrap=kafka, properties=properties, client_id=client_id)
     except InvalidKafkaConfig as error:
-        problems.add(*_sentences(error, "--kafka"))
+        problems.add(*map(_as_option, error.problems))
         return None
 
 
-def _sentences(error: Exception, option: str) -> Iterable[str]:
-    return [f"{option}: {problem}" for problem in getattr(error, "problems", (str(error),))]
+def _as_option(problem: str) -> str:
+    """`bootstrap` is what the setting is called behind the command line; the others come from the file."""
+    what = problem.removeprefix("bootstrap: ")
+    return f"--kafka: {what}" if what != problem else f"--kafka-config: {problem}"
 
 
 def check_names(problems: Problems, prefix: str) -> TopicNames:

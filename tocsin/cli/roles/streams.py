@@ -151,4 +151,5 @@ class StreamsRole:
 
 
 def _owned(topology: Topology) -> list[int]:
-    return [each.number for each in list(topology.partitions.values()) if each.ready]
+    """The partitions assigned to this process, those that are not ready yet included."""
+    return [*list(topology.partitions), *topology.unopened]

@@ -47,8 +47,12 @@ class ChildSpec:
 class Child:
     """One child process, of which there is a new one whenever it has died."""
 
-    def __init__(self, spec: ChildSpec, clock: Clock, tell: Tell, width: int) -> None:
+    def __init__(
+        self, spec: ChildSpec, clock: Clock, tell: Tell, *, width: int = 0, program: Sequence[str] = ()
+    ) -> None:
+        """`width` of its name in what it says; `program`: what takes the arguments, this program if not given."""
         self.spec = spec
+        self._program = program or _this_program()
         self._clock = clock
         self._tell = tell
         self._margin = f"{spec.name:<{width}} | "
@@ -63,7 +67,7 @@ class Child:
         self._start_at_s = None
         self._started_s = self._clock.monotonic_s()
         self._process = subprocess.Popen(  # noqa: S603 - this program itself
-            [*_this_program(), *self.spec.arguments],
+            [*self._program, *self.spec.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -139,8 +143,7 @@ class Supervisor:
         width = max(len(spec.name) for spec in specs)
         self._lines = threading.Lock()
         self._print = tell
-        self._tell = self._tell_whole
-        self._children = [Child(spec, clock, self._tell_whole, width) for spec in specs]
+        self._children = [Child(spec, clock, self._tell_whole, width=width) for spec in specs]
         self._asked, self._ask = os.pipe()
         self._interrupted = False
         self._stopping = False
@@ -162,9 +165,9 @@ class Supervisor:
             if not was_ready and _is_ready(address):
                 was_ready = True
                 for line in ready:
-                    self._tell(line)
+                    self._tell_whole(line)
         for child in reversed(self._children):
-            self._tell(f"stopping the {child.spec.name}")
+            self._tell_whole(f"stopping the {child.spec.name}")
             child.stop()
         if failed:
             raise Failure(failed)
