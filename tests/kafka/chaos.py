@@ -21,6 +21,7 @@ import httpx
 from tests.kafka.cluster import Cluster, made
 from tests.kafka.judge import Verdict
 from tests.kafka.plans import SPAN_S, WORKERS, Fault, Plan, Request, documents, late_document, plan
+from tests.kafka.roles import Role
 from tests.kafka.waiting import pass_time, until
 from tocsin.broker import LocalKafka
 from tocsin.clock import SystemClock
@@ -38,7 +39,7 @@ class Round:
     broker: LocalKafka | None
     clock: SystemClock = field(default_factory=SystemClock)
     _broker_is: str = "well"
-    _asks: list[Request] = field(default_factory=list)
+    _ended: list[str] = field(default_factory=list)
 
     def run(self) -> Verdict:
         cluster = self.cluster
@@ -51,8 +52,10 @@ class Round:
         cluster.until_ready()
         self._define()
         self._break_things()
-        self._heal()
-        return cluster.settled()
+        ended = self._heal()
+        verdict = cluster.settled()
+        verdict.wrong += ended
+        return verdict
 
     def _define(self) -> None:
         jobs = documents(self.plan, self.cluster.sink.url)
@@ -96,6 +99,10 @@ class Round:
             case "restart":
                 role.ask_to_stop()
 
+    def _note_if_ended(self, role: Role) -> None:
+        if role.ended_by_itself:
+            self._ended.append(f"{role.name} ended by itself: {role.said[-500:]}")
+
     def _end(self, fault: Fault) -> None:
         if fault.target == "broker":
             self._heal_broker()
@@ -105,6 +112,7 @@ class Round:
             role.thaw()
         elif role.stopping:
             role.stop()
+        self._note_if_ended(role)
         if not role.alive:
             role.start()
 
@@ -131,8 +139,8 @@ class Round:
             self.cluster.happenings.note("broker", "broker", "thaw")
         self._broker_is = "well"
 
-    def _heal(self) -> None:
-        """Whoever ended by itself has to say why: that is a fault, too."""
+    def _heal(self) -> list[str]:
+        """All run again. Returns who ended by itself: whatever goes wrong around it, no role may do that."""
         self._heal_broker()
         for name in (*self.plan.targets, "api"):
             role = self.cluster[name]
@@ -140,6 +148,7 @@ class Round:
                 role.thaw()
             if role.stopping:
                 role.stop()
+            self._note_if_ended(role)
             if not role.alive:
                 role.start()
         self.cluster.until_ready()
@@ -147,6 +156,7 @@ class Round:
             lambda: len(self.cluster.owners()) == self.cluster.partitions,
             lambda: f"every partition has an owner: {self.cluster.owners()}",
         )
+        return self._ended
 
     # --- requests
 

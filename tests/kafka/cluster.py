@@ -57,8 +57,9 @@ class Cluster:
         return self._start("streams", name, (*data, *counts, "--listen", "127.0.0.1:0", *options), module)
 
     def worker(self, number: int = 1, *options: str, module: tuple[str, ...] = TOCSIN) -> Role:
-        given = ("--listen", "127.0.0.1:0", "--allow-loopback", *options)
-        return self._start("worker", f"worker-{number}", given, module)
+        name = f"worker-{number}"
+        given = ("--name", name, "--listen", "127.0.0.1:0", "--allow-loopback", *options)
+        return self._start("worker", name, given, module)
 
     def api(self) -> Role:
         return self._start("api", "api", ("--port", str(free_port())), TOCSIN)

@@ -15,6 +15,7 @@ import httpx
 
 from tests.kafka.happenings import Happenings, Kind
 from tests.kafka.waiting import until
+from tocsin.cli.roles.process import SUPERVISED
 
 ROOT: Final = Path(__file__).parents[2]
 TOCSIN: Final = ("tocsin.cli",)
@@ -56,10 +57,10 @@ class Role:
                 [sys.executable, "-m", *(module or self.module), *self.command],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.PIPE,  # it ends with us, however we end
+                env={**os.environ, "PYTHONPATH": str(ROOT), SUPERVISED: "1"},
             )
-        self.frozen = False
+        self.frozen = self.stopping = False
         self.happenings.note(self.kind, self.name, "start")
         return self
 
@@ -69,7 +70,7 @@ class Role:
             self.happenings.note(self.kind, self.name, "kill")
             self.process.kill()
         if self.process is not None:
-            self.process.wait(EXITS_WITHIN_S)
+            self._gone()
         self.frozen = self.stopping = False
 
     def ask_to_stop(self) -> None:
@@ -85,7 +86,7 @@ class Role:
         assert self.process is not None
         if not self.stopping:
             self.ask_to_stop()
-        code = self.process.wait(EXITS_WITHIN_S)
+        code = self._gone()
         self.stopping = False
         self.happenings.note(self.kind, self.name, "exit")
         return code
@@ -104,8 +105,20 @@ class Role:
 
     def wait(self) -> int:
         """How it ended by itself."""
+        return self._gone()
+
+    def _gone(self) -> int:
         assert self.process is not None
-        return self.process.wait(EXITS_WITHIN_S)
+        code = self.process.wait(EXITS_WITHIN_S)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        return code
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """Nobody killed or stopped it, and it is gone."""
+        last = [each.deed for each in self.happenings.all if each.name == self.name][-1:]
+        return self.process is not None and self.process.poll() is not None and last in (["start"], ["thaw"])
 
     @property
     def alive(self) -> bool:

@@ -1,7 +1,7 @@
 """The endpoint that all runs are sent to, and the judge's witness: it notes when each request came, by its own clock.
 
-`/ok` answers 200; `/fail/N` 503 while the attempt is N or less; `/slow/MS` 200 after MS milliseconds; `/held/NAME` 200
-once release(NAME) was called.
+`/ok` answers 200; `/fail` 503, `/fail/N` 503 while the attempt is N or less; `/slow/MS` 200 after MS milliseconds; `/held/NAME`
+200 once release(NAME) was called.
 """
 
 import asyncio
@@ -104,6 +104,7 @@ class Sink:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app.router.add_post("/fail", self._fail)
         app.router.add_post("/fail/{attempts:[0-9]+}", self._fail)
         app.router.add_post("/slow/{ms:[0-9]+}", self._slow)
         app.router.add_post("/held/{name}", self._hold)
@@ -124,7 +125,8 @@ class Sink:
 
     async def _fail(self, request: web.Request) -> web.Response:
         noted = await self._note(request)
-        failing = noted.attempt <= int(request.match_info["attempts"])
+        attempts = request.match_info.get("attempts")
+        failing = attempts is None or noted.attempt <= int(attempts)
         return _answer(noted, 503 if failing else 200, self._clock)
 
     async def _slow(self, request: web.Request) -> web.Response:
