@@ -5,25 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.rigs import EmbeddedRig, MemoryRig, Rig
+from tests.contract.rigs import EmbeddedRig, KafkaRig, MemoryRig, Rig
 from tocsin.clock import FakeClock, SystemClock
 
-ADAPTERS: dict[str, Callable[[Path], Rig]] = {
-    "memory": lambda _: MemoryRig(FakeClock()),
-    "memory in real time": lambda _: MemoryRig(SystemClock()),
-    "embedded": lambda directory: EmbeddedRig(directory / "log"),
+ADAPTERS: dict[str, Callable[[pytest.FixtureRequest, Path], Rig]] = {
+    "memory": lambda *_: MemoryRig(FakeClock()),
+    "memory in real time": lambda *_: MemoryRig(SystemClock()),
+    "embedded": lambda _, directory: EmbeddedRig(directory / "log"),
+    "kafka": lambda request, _: KafkaRig(request.getfixturevalue("kafka_bootstrap")),
 }
 
-SHARING = ("memory", "memory in real time")
+SHARING = ("memory", "memory in real time", "kafka")
 """The members of a group share its partitions, and rebalance (else the first one owns all of them until it leaves)."""
 
-STORING = ("memory", "memory in real time")
+STORING = ("memory", "memory in real time", "kafka")
 """The records of an open transaction take offsets already (else they exist from the commit on)."""
 
 AGEING = ("memory", "embedded")
 """A test can move the log's clock, and run what happens in the background."""
 
-BLOCKING = ("memory in real time", "embedded")
+BLOCKING = ("memory in real time", "embedded", "kafka")
 """poll and wait take real time when there is nothing to return (a simulation's log never waits)."""
 
 FAULTY = ("memory",)
@@ -32,37 +33,37 @@ FAULTY = ("memory",)
 
 @pytest.fixture(params=ADAPTERS)
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    yield from _made(request.param, tmp_path)
+    yield from _made(request, tmp_path)
 
 
 @pytest.fixture(params=SHARING)
 def sharing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    yield from _made(request.param, tmp_path)
+    yield from _made(request, tmp_path)
 
 
 @pytest.fixture(params=STORING)
 def storing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    yield from _made(request.param, tmp_path)
+    yield from _made(request, tmp_path)
 
 
 @pytest.fixture(params=AGEING)
 def ageing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    yield from _made(request.param, tmp_path)
+    yield from _made(request, tmp_path)
 
 
 @pytest.fixture(params=BLOCKING)
 def blocking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    yield from _made(request.param, tmp_path)
+    yield from _made(request, tmp_path)
 
 
 @pytest.fixture(params=FAULTY)
 def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryRig]:
-    for made in _made(request.param, tmp_path):
+    for made in _made(request, tmp_path):
         assert isinstance(made, MemoryRig)
         yield made
 
 
-def _made(adapter: str, directory: Path) -> Iterator[Rig]:
-    made = ADAPTERS[adapter](directory)
+def _made(request: pytest.FixtureRequest, directory: Path) -> Iterator[Rig]:
+    made = ADAPTERS[request.param](request, directory)
     yield made
     made.close()

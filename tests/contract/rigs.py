@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tocsin.clock import Clock, FakeClock, SystemClock, new_id
 from tocsin.log.embedded import EmbeddedLog
+from tocsin.log.kafka import KafkaConfig, KafkaLog
 from tocsin.log.memory import MemoryLog
 from tocsin.log.port import (
     Cleanup,
@@ -161,3 +162,28 @@ class EmbeddedRig(Rig):
 
     def _open(self) -> EmbeddedLog:
         return EmbeddedLog.open(self._directory, self.clock, maintenance_interval_s=None)
+
+
+class KafkaRig(Rig):
+    shares = True
+
+    def __init__(self, bootstrap: str) -> None:
+        self._config = KafkaConfig(bootstrap=bootstrap)
+        self._processes: list[KafkaLog] = []
+        self.log = self._open()
+
+    def process(self, name: str) -> EventLog:
+        return self._open()
+
+    def restart(self) -> None:
+        """The broker is shared; what restarts is the client."""
+        self.close()
+        self.log = self._open()
+
+    def close(self) -> None:
+        while self._processes:
+            self._processes.pop().close()
+
+    def _open(self) -> KafkaLog:
+        self._processes.append(KafkaLog.open(self._config, SystemClock()))
+        return self._processes[-1]

@@ -1,0 +1,260 @@
+"""Questions to the cluster, answered within a limit or LogUnavailable: topics, offsets, groups. Used by many threads."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, Final, TypeVar
+
+import confluent_kafka as ck
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, admin
+
+from tocsin.clock import Clock
+from tocsin.log.kafka import codes
+from tocsin.log.kafka.client_logs import Troubles
+from tocsin.log.kafka.config import KafkaConfig
+from tocsin.log.kafka.errors import error_of, to_log_error
+from tocsin.log.kafka.settings import CONNECTION, REQUEST_S
+from tocsin.log.port import Isolation, LogUnavailable, Member, TopicPartition
+
+_ADMIN: Any = admin
+"""It hands its names on without saying so, which mypy does not accept."""
+
+AGAIN_S: Final = 0.05
+"""After an answer that another one is expected to follow: a leader is being elected, a coordinator is loading."""
+
+_Key = TypeVar("_Key")
+
+_TRANSIENT: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        codes.TRANSPORT,
+        codes.ALL_BROKERS_DOWN,
+        codes.WAIT_COORD,
+    }
+)
+_ISOLATION: Final[Mapping[Isolation, ck.IsolationLevel]] = {
+    "committed": ck.IsolationLevel.READ_COMMITTED,
+    "uncommitted": ck.IsolationLevel.READ_UNCOMMITTED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the cluster has it."""
+
+    partitions: int
+    replication: int
+    has_leaders: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+class Cluster:
+    """One connection for questions, shared by all threads of a log."""
+
+    def __init__(self, config: KafkaConfig, clock: Clock, troubles: Troubles) -> None:
+        self._clock = clock
+        self._troubles = troubles
+        self._closed = Event()
+        options: dict[str, Any] = {
+            **config.properties,
+            **CONNECTION,
+            "bootstrap.servers": config.bootstrap,
+            "client.id": config.client_id,
+        }
+        self._admin = admin.AdminClient(options | troubles.options())
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def brokers(self, timeout_s: float = REQUEST_S) -> int:
+        """How many brokers are up. Raises LogUnavailable."""
+        found = self._ask(
+            "reach Kafka",
+            lambda left_s: {"": self._admin.describe_cluster(request_timeout=left_s)},
+            timeout_s,
+        )
+        return len(found[""].nodes)
+
+    def counts(self) -> dict[str, int]:
+        """All topics, those of Kafka itself excepted, with their numbers of partitions."""
+        try:
+            metadata = self._admin.list_topics(timeout=REQUEST_S)
+        except KafkaException as exception:
+            raise to_log_error(error_of(exception), "list the topics", self._troubles.explain) from None
+        return {
+            name: len(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if topic.error is None and not name.startswith("__")
+        }
+
+    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+        """These topics, as far as they exist."""
+        wanted = list(names)
+        if not wanted:
+            return {}
+        found = self._ask(
+            f"describe {_few(wanted)}",
+            lambda left_s: self._admin.describe_topics(TopicCollection(wanted), request_timeout=left_s),
+            missing=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, codes.UNKNOWN_TOPIC}),
+        )
+        return {
+            name: Topic(
+                partitions=len(topic.partitions),
+                replication=min((len(p.replicas) for p in topic.partitions), default=0),
+                has_leaders=all(p.leader is not None and p.leader.id >= 0 for p in topic.partitions),
+            )
+            for name, topic in found.items()
+        }
+
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What the cluster applies to each of these topics, its defaults included."""
+        resources = {_ADMIN.ConfigResource(_ADMIN.ResourceType.TOPIC, name): name for name in names}
+        if not resources:
+            return {}
+        found = self._ask(
+            f"read the settings of {_few(resources.values())}",
+            lambda left_s: self._admin.describe_configs(list(resources), request_timeout=left_s),
+            missing=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART}),
+        )
+        return {
+            resources[resource]: {entry.name: entry.value or "" for entry in entries.values()}
+            for resource, entries in found.items()
+        }
+
+    def create(self, wanted: Iterable[Wanted], timeout_s: float) -> None:
+        """Create these; one that exists by now is left as it is."""
+        topics = [
+            _ADMIN.NewTopic(each.name, each.partitions, each.replication, config=dict(each.settings))
+            for each in wanted
+        ]
+        self._ask(
+            f"create {_few(topic.topic for topic in topics)}",
+            lambda left_s: self._admin.create_topics(
+                topics, request_timeout=left_s, operation_timeout=left_s
+            ),
+            timeout_s,
+            missing=frozenset({KafkaError.TOPIC_ALREADY_EXISTS}),
+        )
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets("begins", dict.fromkeys(partitions, _ADMIN.OffsetSpec.earliest()), "uncommitted")
+
+    def ends(self, partitions: Iterable[TopicPartition], isolation: Isolation) -> dict[TopicPartition, int]:
+        return self._offsets("ends", dict.fromkeys(partitions, _ADMIN.OffsetSpec.latest()), isolation)
+
+    def at_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """The first offset stamped at or after the instant, if there is one."""
+        asked = {partition: _ADMIN.OffsetSpec.for_timestamp(max(timestamp_ms, 0))}
+        found = self._offsets("has a record from that time on", asked, "uncommitted")
+        return found[partition] if found[partition] >= 0 else None
+
+    def _offsets(
+        self, what: str, asked: Mapping[TopicPartition, Any], isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        """One request for each leader."""
+        if not asked:
+            return {}
+        partitions = {ck.TopicPartition(*where): where for where in asked}
+        specs = {each: asked[where] for each, where in partitions.items()}
+        found = self._ask(
+            f"learn where {_few(f'{topic}[{number}]' for topic, number in asked)} {what}",
+            lambda left_s: self._admin.list_offsets(
+                specs, isolation_level=_ISOLATION[isolation], request_timeout=left_s
+            ),
+        )
+        return {partitions[each]: int(answer.offset) for each, answer in found.items()}
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        found = self._ask(
+            f"describe the group {group}",
+            lambda left_s: self._admin.describe_consumer_groups([group], request_timeout=left_s),
+            missing=frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID}),
+        )
+        return tuple(
+            Member(
+                client_id=member.client_id,
+                partitions=frozenset(
+                    TopicPartition(each.topic, each.partition)
+                    for each in (member.assignment.topic_partitions if member.assignment else ())
+                ),
+            )
+            for description in found.values()
+            for member in description.members
+        )
+
+    def close(self) -> None:
+        self._closed.set()
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        doing: str,
+        request: Callable[[float], Mapping[_Key, "Future[Any]"]],
+        timeout_s: float = REQUEST_S,
+        missing: frozenset[int] = frozenset(),
+    ) -> dict[_Key, Any]:
+        """The answers by key; what failed with a code in `missing` is left out. Transient failures are asked again."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            left_s = max(deadline_s - self._clock.monotonic_s(), 0.1)
+            answers: dict[_Key, Any] = {}
+            failure: KafkaError | None = None
+            for key, future in request(left_s).items():
+                try:
+                    answers[key] = future.result(left_s + 1.0)
+                except KafkaException as exception:
+                    error = error_of(exception)
+                    if error.code() not in missing:
+                        failure = error
+                except FutureTimeout:
+                    failure = KafkaError(codes.TIMED_OUT, f"no answer within {timeout_s:.0f} s")
+            self._admin.poll(0)  # hands over what librdkafka has to say
+            if failure is None:
+                return answers
+            refused = self._troubles.refused
+            if refused is not None:
+                raise to_log_error(refused, doing, self._troubles.explain)
+            again = failure.code() in _TRANSIENT and not self._closed.is_set()
+            if not again or self._clock.monotonic_s() + AGAIN_S >= deadline_s:
+                raise to_log_error(failure, doing, self._troubles.explain)
+            self._closed.wait(AGAIN_S)
+
+    def wait_until(self, done: Callable[[], bool], timeout_s: float, doing: str) -> None:
+        """Ask again and again. Raises LogUnavailable."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while not done():
+            if self._clock.monotonic_s() >= deadline_s or self._closed.wait(AGAIN_S):
+                raise LogUnavailable(f"cannot {doing} within {timeout_s:.0f} s; {self._troubles.explain()}")
+
+
+def _few(names: Iterable[object]) -> str:
+    """Some names, for a message."""
+    listed = [str(name) for name in names]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -1,0 +1,473 @@
+"""GroupConsumer: a member of a classic group, balanced cooperatively.
+
+Our callbacks never run inside librdkafka's. It is told, by an assign that it refuses, that we have not assigned yet; then
+the rebalance stands still until the callbacks have run, outside, where they may call anything, and the real assign or
+unassign follows. (Inside its callback a call that gives the GIL away, such as committed(), ends the process at the next
+callback of the same poll: CallState_get asserts; found with confluent-kafka 2.16.1.)
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import confluent_kafka as ck
+from confluent_kafka import KafkaError, KafkaException
+
+from tocsin.clock import Clock
+from tocsin.log.kafka import codes
+from tocsin.log.kafka.client_logs import Troubles
+from tocsin.log.kafka.cluster import Cluster
+from tocsin.log.kafka.config import KafkaConfig
+from tocsin.log.kafka.errors import describe, error_of, is_not_a_member, to_log_error
+from tocsin.log.kafka.fetching import SLICE_S, UNRESOLVED, Fetching, Standing
+from tocsin.log.kafka.membership import parse_metadata
+from tocsin.log.kafka.settings import CLOSE_S, COMMIT_OFFSETS_S, CONNECTION, CONSUMING, GROUP
+from tocsin.log.kafka.topics import Topics
+from tocsin.log.limits import check_offsets
+from tocsin.log.port import (
+    AssignCallback,
+    CommitCallback,
+    GroupMetadata,
+    LogError,
+    LogUnavailable,
+    NotAMember,
+    OffsetCommit,
+    Record,
+    TopicPartition,
+)
+
+logger = logging.getLogger(__name__)
+
+RESOLVE_S: Final = 1.0
+"""A poll waits no longer than this for the offsets where new partitions begin; the next one asks again."""
+RESOLVE_AGAIN_S: Final = 0.2
+
+_REFUSED_ASSIGN: Final = ck.TopicPartition("-", 0, -5)
+"""An offset that does not exist: the assign is refused, and librdkafka goes on waiting for one."""
+_REFUSED_UNASSIGN: Final = ck.TopicPartition("-", 0)
+"""Never assigned, so it cannot be unassigned."""
+
+_What = Literal["assign", "revoke", "lost"]
+_Event = tuple[_What, list[TopicPartition]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Commit:
+    offsets: Mapping[TopicPartition, OffsetCommit]
+    on_done: CommitCallback
+    losses: int
+    """How often the membership had been lost when it was asked for."""
+    deadline_s: float
+    answered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subscription:
+    topic: str
+    on_assign: AssignCallback
+    on_revoke: AssignCallback
+    on_lost: AssignCallback
+
+
+class KafkaGroupConsumer:
+    """GroupConsumer. Used by one thread."""
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        config: KafkaConfig,
+        cluster: Cluster,
+        topics: Topics,
+        clock: Clock,
+        troubles: Troubles,
+        on_close: Callable[["KafkaGroupConsumer"], None],
+    ) -> None:
+        self._group = group
+        self._client_id = client_id
+        self._cluster = cluster
+        self._topics = topics
+        self._clock = clock
+        self._troubles = troubles
+        self._on_close = on_close
+        self._subscription: _Subscription | None = None
+        self._events: deque[_Event] = deque()
+        self._is_serving = False
+        self._has_joined = False
+        self._losses = 0
+        self._commits: deque[_Commit] = deque()
+        """Asked for and not sent: one request is out at a time, so that each answer has its question."""
+        self._sent: _Commit | None = None
+        self._answers: deque[tuple[CommitCallback, LogError | None]] = deque()
+        self._resolve_at_s = 0.0
+        options: dict[str, Any] = {
+            **config.properties,
+            **CONNECTION,
+            **CONSUMING,
+            **GROUP,
+            "bootstrap.servers": config.bootstrap,
+            "client.id": client_id,
+            "group.id": group,
+            "on_commit": self._committed_callback,
+        }
+        try:
+            self._consumer = ck.Consumer(options | troubles.options())
+        except KafkaException as exception:
+            raise to_log_error(error_of(exception), f"join {group}", troubles.explain) from None
+        self._is_open = True
+        self.fetching = Fetching(
+            self._consumer, clock, troubles, serve=self._serve, out_of_range=self._begin_anew
+        )
+
+    # --- GroupConsumer ------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topic: str, *, on_assign: AssignCallback, on_revoke: AssignCallback, on_lost: AssignCallback
+    ) -> None:
+        if self._subscription is not None:
+            raise RuntimeError("a group consumer subscribes once")
+        self._topics.partitions(topic)
+        self._subscription = _Subscription(
+            topic=topic, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
+        )
+        self._consumer.subscribe(
+            [topic],
+            on_assign=self._assign_callback,
+            on_revoke=self._revoke_callback,
+            on_lost=self._lost_callback,
+        )
+
+    def poll(self, max_records: int, timeout_s: float) -> list[Record]:
+        if self._subscription is None or not self._is_open:
+            raise RuntimeError("subscribe() before poll(), and no poll() after close()")
+        self._resolve()
+        return self.fetching.poll(max_records, timeout_s)
+
+    def assigned(self) -> frozenset[TopicPartition]:
+        return self.fetching.assigned()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self.fetching.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self.fetching.resume(partitions)
+        self._resolve_at_s = 0.0
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.fetching.seek(partition, offset)
+
+    def position(self, partition: TopicPartition) -> int:
+        standing = self.fetching.standing(partition)
+        if standing.position == UNRESOLVED:
+            self._look_up([standing], COMMIT_OFFSETS_S)
+        return standing.position
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetCommit | None]:
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        doing = f"learn the offsets that {self._group} has committed"
+        try:
+            found = self._consumer.committed(
+                [ck.TopicPartition(*where) for where in wanted], timeout=timeout_s
+            )
+        except KafkaException as exception:
+            raise self._unavailable(error_of(exception), doing) from None
+        for each in found:
+            if each.error is not None:
+                raise self._unavailable(each.error, doing)
+        return {
+            TopicPartition(each.topic, each.partition): OffsetCommit(each.offset, each.metadata or "")
+            if each.offset >= 0
+            else None
+            for each in found
+        }
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetCommit], on_done: CommitCallback) -> None:
+        check_offsets(offsets.values())
+        try:
+            self.metadata()
+        except NotAMember as error:
+            self._answers.append((on_done, error))
+            return
+        deadline_s = self._clock.monotonic_s() + COMMIT_OFFSETS_S
+        self._commits.append(
+            _Commit(offsets=dict(offsets), on_done=on_done, losses=self._losses, deadline_s=deadline_s)
+        )
+        self._send_commit()
+
+    def commit_sync(self, offsets: Mapping[TopicPartition, OffsetCommit], timeout_s: float) -> None:
+        self.metadata()
+        answers: list[LogError | None] = []
+        self.commit(offsets, answers.append)
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        mine = self._commits[-1] if self._commits else self._sent
+        while not answers:
+            self._serve_commits()
+            if answers:
+                break
+            if self._clock.monotonic_s() >= deadline_s:
+                if mine is not None:
+                    mine.on_done = _nobody
+                raise LogUnavailable(f"the offset commit was not answered within {timeout_s:.1f} s")
+            self.fetching.look(SLICE_S)
+        if answers[0] is not None:
+            raise answers[0]
+
+    def metadata(self) -> GroupMetadata:
+        generation, member = (
+            parse_metadata(self._consumer.consumer_group_metadata()) if self._is_open else (-1, "")
+        )
+        if generation < 0 or not self._has_joined:
+            raise NotAMember(f"{self._client_id} has no assignment in group {self._group} now: poll first")
+        return GroupMetadata(group=self._group, member=member, generation=generation)
+
+    def is_ready(self, timeout_s: float) -> bool:
+        self._resolve()
+        return self.fetching.is_ready(timeout_s)
+
+    def close(self) -> None:
+        """Safe twice. Leaves the group, calling on_revoke (on_lost, if that is what happened) for what is held."""
+        if not self._is_open:
+            return
+        self._on_close(self)
+        try:
+            try:
+                self._give_up()
+            finally:
+                self._await_commits()
+        finally:
+            self._is_open = False
+            self._has_joined = False
+            for what, partitions in self._events:  # librdkafka still waits for what we have put off
+                self._complete(what, partitions)
+            self._events.clear()
+            self._consumer.close()
+
+    # --- rebalances -----------------------------------------------------------------------------------------------------
+
+    def _assign_callback(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        if not self._is_open:
+            consumer.incremental_assign([])
+            return
+        self._events.append(("assign", _ours(partitions)))
+        with suppress(KafkaException):
+            consumer.incremental_assign([_REFUSED_ASSIGN])
+
+    def _revoke_callback(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        if not self._is_open:  # closing: they were told already
+            consumer.incremental_unassign(self.fetching.release(_ours(partitions)))
+            return
+        self._events.append(("revoke", _ours(partitions)))
+        with suppress(KafkaException):
+            consumer.incremental_unassign([_REFUSED_UNASSIGN])
+
+    def _lost_callback(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        if not self._is_open:
+            consumer.incremental_unassign(self.fetching.release(_ours(partitions)))
+            return
+        self._losses += 1
+        self._has_joined = False
+        self._events.append(("lost", _ours(partitions)))
+        with suppress(KafkaException):
+            consumer.incremental_unassign([_REFUSED_UNASSIGN])
+
+    def _serve(self) -> bool:
+        """Run what callbacks have left, outside of them. Inside one of ours, only commits are served."""
+        happened = False
+        while self._events and not self._is_serving:
+            happened = True
+            what, partitions = self._events.popleft()
+            self._is_serving = True
+            try:
+                if what == "assign":
+                    self._assign(partitions)
+                else:
+                    self._let_go(what, partitions)
+            finally:
+                self._is_serving = False
+        return self._serve_commits() or happened
+
+    def _assign(self, partitions: list[TopicPartition]) -> None:
+        assert self._subscription is not None
+        for where in partitions:
+            self.fetching.add(where, UNRESOLVED)
+        self._has_joined = True
+        self._resolve_at_s = 0.0
+        try:
+            if partitions:
+                self._subscription.on_assign(sorted(partitions))
+        finally:
+            self._complete("assign", partitions)
+
+    def _let_go(self, what: Literal["revoke", "lost"], partitions: list[TopicPartition]) -> None:
+        assert self._subscription is not None
+        held = sorted(self.fetching.assigned().intersection(partitions))
+        try:
+            if held and what == "revoke":
+                self._subscription.on_revoke(held)
+            elif held:
+                self._subscription.on_lost(held)
+        finally:
+            self._complete(what, partitions)
+
+    def _complete(self, what: _What, partitions: list[TopicPartition]) -> None:
+        """Let the rebalance go on. Reading begins with the next poll, at the offsets that are known by then."""
+        with suppress(KafkaException):  # it has moved on by itself
+            if what == "assign":
+                self._consumer.incremental_assign([])
+            else:
+                self._consumer.incremental_unassign(self.fetching.release(partitions))
+
+    def _give_up(self) -> None:
+        """What close() does before it leaves the group."""
+        if self._subscription is None:
+            return
+        self.fetching.look(0.0)
+        self._serve()  # a loss that was not told yet
+        held = sorted(self.fetching.assigned())
+        if not held:
+            return
+        try:
+            self._is_serving = True
+            try:
+                self.metadata()
+            except NotAMember:
+                self._subscription.on_lost(held)
+            else:
+                self._subscription.on_revoke(held)
+        finally:
+            self._is_serving = False
+            self.fetching.assign({})
+
+    # --- where partitions begin -----------------------------------------------------------------------------------------
+
+    def _resolve(self) -> None:
+        """Look up where partitions begin that nobody sought. What cannot be learned now is asked again later."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._resolve_at_s:
+            return
+        unknown = [s for s in self.fetching.standings() if s.position == UNRESOLVED and not s.paused]
+        if not unknown:
+            self._resolve_at_s = float("inf")  # until something is assigned or resumed
+            return
+        try:
+            self._look_up(unknown, RESOLVE_S)
+        except LogUnavailable as error:
+            logger.info(
+                "where %d partitions of %s begin is asked again: %s", len(unknown), self._group, error
+            )
+            self._resolve_at_s = now_s + RESOLVE_AGAIN_S
+
+    def _look_up(self, standings: Sequence[Standing], timeout_s: float) -> None:
+        """The committed offset or, without one or if retention took it, the first offset kept (as `earliest`)."""
+        wanted = [standing.where for standing in standings]
+        committed = self.committed(wanted, timeout_s)
+        begins, ends = self._cluster.begins(wanted), self._cluster.ends(wanted, "uncommitted")
+        for standing in standings:
+            where = standing.where
+            commit = committed[where]
+            known = commit is not None and begins[where] <= commit.offset <= ends[where]
+            self.fetching.resolve(standing, commit.offset if known and commit is not None else begins[where])
+
+    def _begin_anew(self, standing: Standing) -> bool:
+        """Retention may take a looked-up offset before it is read."""
+        if standing.sought:
+            return False
+        standing.position = UNRESOLVED
+        self._resolve_at_s = 0.0
+        return True
+
+    # --- commits --------------------------------------------------------------------------------------------------------
+
+    def _send_commit(self) -> None:
+        while self._sent is None and self._commits:
+            commit = self._commits.popleft()
+            if commit.losses != self._losses:
+                self._answers.append((commit.on_done, self._lost_since()))
+                continue
+            offsets = [
+                ck.TopicPartition(where.topic, where.partition, each.offset, each.metadata)
+                for where, each in commit.offsets.items()
+            ]
+            self._sent = commit
+            try:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            except KafkaException as exception:
+                self._sent = None
+                self._answers.append((commit.on_done, self._commit_error(error_of(exception))))
+
+    def _committed_callback(self, error: KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
+        """librdkafka's, for the one request that is out."""
+        commit, self._sent = self._sent, None
+        if commit is None or commit.answered:
+            return
+        failed = error or next((each.error for each in partitions if each.error is not None), None)
+        if failed is not None:
+            answer: LogError | None = self._commit_error(failed)
+        elif commit.losses != self._losses:
+            # It may have been taken from nobody: a group without members accepts a commit from outside.
+            answer = self._lost_since()
+        else:
+            answer = None
+        self._answers.append((commit.on_done, answer))
+
+    def _serve_commits(self) -> bool:
+        self._give_up_late_commits()
+        self._send_commit()
+        happened = bool(self._answers)
+        while self._answers:
+            on_done, error = self._answers.popleft()
+            on_done(error)
+        return happened
+
+    def _give_up_late_commits(self) -> None:
+        """The one that is out stays out, so that its answer is not taken for the next one's."""
+        out = [*([self._sent] if self._sent is not None else []), *self._commits]
+        if not out or self._clock.monotonic_s() < min(commit.deadline_s for commit in out):
+            return
+        now_s = self._clock.monotonic_s()
+        for commit in out:
+            if now_s >= commit.deadline_s and not commit.answered:
+                commit.answered = True
+                late = LogUnavailable(f"the offset commit was not answered within {COMMIT_OFFSETS_S:.0f} s")
+                self._answers.append((commit.on_done, late))
+        self._commits = deque(commit for commit in self._commits if not commit.answered)
+
+    def _await_commits(self) -> None:
+        deadline_s = self._clock.monotonic_s() + CLOSE_S
+        while self._sent is not None or self._commits or self._answers:
+            self._serve_commits()
+            if self._clock.monotonic_s() >= deadline_s:
+                return
+            if self._sent is not None and not self._sent.answered:
+                self.fetching.look(SLICE_S)
+            elif self._sent is not None:
+                return
+
+    def _commit_error(self, error: KafkaError) -> LogError:
+        if is_not_a_member(error.code()) or error.code() == codes.STATE:
+            return NotAMember(
+                f"the offset commit was refused: {describe(error)}; after the next poll it may be taken"
+            )
+        return self._unavailable(error, f"commit offsets of {self._group}")
+
+    def _lost_since(self) -> NotAMember:
+        return NotAMember(f"{self._client_id} lost its place in {self._group} before the commit was answered")
+
+    def _unavailable(self, error: KafkaError, doing: str) -> LogError:
+        problem = to_log_error(error, doing, self._troubles.explain)
+        return problem if isinstance(problem, LogUnavailable) else LogUnavailable(str(problem))
+
+
+def _ours(partitions: Iterable[ck.TopicPartition]) -> list[TopicPartition]:
+    return [TopicPartition(each.topic, each.partition) for each in partitions]
+
+
+def _nobody(_: LogError | None) -> None:
+    """The caller has stopped waiting."""
