@@ -1,0 +1,1 @@
+"""Questions between the processes of a cluster: what a streams process serves, and how an API process asks."""
