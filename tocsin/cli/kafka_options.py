@@ -124,10 +124,8 @@ def check_names(problems: Problems, prefix: str) -> TopicNames:
 
 
 def check_listen(problems: Problems, listen: str, option: str = "--listen") -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `host`; port 0 if none is given."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or (listen.endswith("]") and listen.startswith("[")):
-        host, port = listen, "0"
+    """Host and port of `host:port` or `[v6]:port`."""
+    host, _, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         problems.add(f"{option} is HOST:PORT, such as 127.0.0.1:8788 or [::1]:8788, not {listen[:100]!r}")

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from tocsin.cli import kafka_options as options
+from tocsin.cli.failures import Failure
 from tocsin.cli.roles.cluster import lock_directory
 from tocsin.cli.roles.process import Process, waiting_app
 from tocsin.cli.roles.running import open_kafka, tell_on_stderr
 from tocsin.cli.roles.serving import Front, Serving, bind, is_everywhere, is_loopback, url_of
 from tocsin.cli.roles.streams import StreamsRole, StreamsRoleConfig
 from tocsin.clock import SystemClock
-from tocsin.streams.configuration import NewerSchemaLevel
+from tocsin.streams.configuration import NewerSchemaLevel, OtherTimeZoneData
 from tocsin.streams.store import StoreError
 
 PARTITIONS_MAX = 1_024
@@ -70,8 +71,17 @@ def streams(
     assert settings is not None
     system_clock = SystemClock()
     listening = bind(host, port)
-    held = lock_directory(data)
-    process = Process("streams", system_clock, tell=tell_on_stderr, explained=(StoreError, NewerSchemaLevel))
+    try:
+        held = lock_directory(data)
+    except Failure:
+        listening.close()
+        raise
+    process = Process(
+        "streams",
+        system_clock,
+        tell=tell_on_stderr,
+        explained=(StoreError, NewerSchemaLevel, OtherTimeZoneData),
+    )
     front = Front(waiting_app(process))
     reached_at = advertise.rstrip("/") or url_of(
         listening, socket.gethostname() if is_everywhere(listening) else ""

@@ -10,10 +10,11 @@ from tocsin.cli.failures import Failure, called
 from tocsin.cli.roles.process import NotYet
 from tocsin.clock import Clock
 from tocsin.log.port import EventLog, LogError, LogUnavailable, TopicPartition
+from tocsin.schemas.codec import SCHEMA_LEVEL
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.bootstrap import bootstrap
 from tocsin.streams.config import Configuration
-from tocsin.streams.configuration import ConfigurationReader, NotInitialised
+from tocsin.streams.configuration import ConfigurationReader, NewerSchemaLevel, NotInitialised
 
 PARTITIONS: Final = 12
 """Of the job topics and of each queue on a new Kafka: enough for a dozen processes of each role."""
@@ -62,7 +63,7 @@ class Following:
             self.current = self._open()
             return self.current
         try:
-            self.current = self._reader.poll(now_s)
+            self.current = _known(self._reader.poll(now_s))
         except LogUnavailable:
             self.close()  # it may have passed over what it could not look into: all of it is read again
             raise
@@ -81,11 +82,21 @@ class Following:
             except NotInitialised:
                 pass
             else:
-                return self._reader.current
+                return _known(self._reader.current)
         raise NotYet(
             f"this Kafka holds no Tocsin with the prefix {self._names.prefix!r} yet; the first `{called()} streams` "
             "makes it"
         )
+
+
+def _known(configuration: Configuration) -> Configuration:
+    """Nobody writes to a log that is written at a level which he does not know."""
+    level = configuration.cluster.schema_level
+    if level > SCHEMA_LEVEL:
+        raise NewerSchemaLevel(
+            f"the log is written at schema level {level}, this version knows {SCHEMA_LEVEL}: upgrade it"
+        )
+    return configuration
 
 
 class Pulse:
