@@ -93,3 +93,19 @@ def test_a_record_that_a_dead_owner_had_claimed_is_started_again_under_a_higher_
     assert ["ns/a@1"] == worker.executor.runs()
     (first, second) = world.reports("started")
     assert first.epoch < second.epoch
+
+
+def test_k38_a_call_of_seven_minutes_costs_no_partition_and_no_second_attempt(world: World) -> None:
+    world.answer_claims = True
+    first = world.executing("w0", "ns/long@1", start_deadline_ms=world.clock.now_ms() + 3_600_000)
+    second = world.worker("w1")
+    world.pass_time(400_000, step_ms=250)
+    assert ["ns/long@1"] == first.executor.runs()
+    assert [] == second.executor.runs()
+    assert (1, 0) == (first.core.metrics.partitions, second.core.metrics.partitions)
+    assert 0 == first.core.metrics.aborted
+
+    first.executor.end(first.executor.only())
+    world.pass_time(1_000)
+    assert ["succeeded"] == [report.kind for report in world.reports("succeeded")]
+    assert 1 == world.committed().offset
