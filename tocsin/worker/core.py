@@ -14,6 +14,7 @@ from tocsin.log.port import (
     EventLog,
     GroupConsumer,
     LogError,
+    NotAMember,
     OffsetOutOfRange,
     Reader,
     Record,
@@ -393,6 +394,16 @@ class WorkerCore:
             metrics.held_overdue_since_ms = holding.overdue_since_ms()
         metrics.held_bytes = sum(holding.held_bytes.values())
         metrics.partitions = len(self._assignments)
+        metrics.joined = bool(metrics.partitions) or self._is_member()
         metrics.partitions_open = sum(1 for assignment in self._assignments if self._is_open(assignment))
         metrics.clock_offset_ms = self._clock_offset.offset_ms()
         metrics.clock_off = self._clock_offset.is_off()
+
+    def _is_member(self) -> bool:
+        if self.has_left:
+            return False
+        try:
+            self._group.metadata()
+        except NotAMember:
+            return False
+        return True

@@ -61,6 +61,8 @@ class WorkerMetrics:
     """Held although their instant has passed: no slot is free, or none towards their host and port."""
     held_overdue_since_ms: int = 0
     """The due instant of the oldest of these; 0: there is none."""
+    joined: bool = False
+    """Whether the group has taken this worker in, be it that no partition is left for it."""
     partitions: int = 0
     partitions_open: int = 0
     """Whose gates are passed and whose membership is fresh, so that runs may start."""

@@ -188,6 +188,8 @@ class WorkerRole:
                 f"this machine's clock is {counted.clock_offset_ms / 1000:+.1f} s off the log's, and nothing starts "
                 "until it is within half a second: set it right (NTP)"
             )
+        if not counted.joined:
+            return f"queue {queue}: it is joining the group of its workers"
         if counted.partitions and not counted.partitions_open:
             return f"queue {queue}: none of the {counted.partitions} partitions held may start runs yet"
         return ""
@@ -196,6 +198,7 @@ class WorkerRole:
         queues = [
             {
                 "queue": queue,
+                "joined": counted.joined,
                 "partitions": counted.partitions,
                 "partitions_open": counted.partitions_open,
                 "in_flight": counted.in_flight,
