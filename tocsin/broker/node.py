@@ -18,6 +18,7 @@ MAIN: Final = "kafka.Kafka"
 FORMATTER: Final = "kafka.tools.StorageTool"
 FORMATTED_WITHIN_S: Final = 60
 SHOWN_LINES: Final = 12
+TAIL_BYTES: Final = 64_000
 CONSOLE_MAX: Final = 1_000_000
 LOOK_EVERY_S: Final = 0.05
 PROC: Final = Path("/proc/self").parent
@@ -34,6 +35,7 @@ class Node:
         self._log = folder / "broker.log"
         self._console = folder / "console.log"
         self._child: subprocess.Popen[bytes] | None = None
+        self._said_before: dict[Path, int] = {}
         self._clock = SystemClock()
 
     def prepare(self, *, index: int, addresses: tuple[Address, ...]) -> None:
@@ -75,6 +77,7 @@ class Node:
         """The process runs afterwards; it answers a few seconds later."""
         # By way of a shell, which writes its own pid before it becomes the broker: however early we are killed, there is
         # no moment at which a broker runs and no file names it.
+        self._said_before = {path: _size(path) for path in (self._log, self._console)}
         recorded = ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self._pid_file)]
         with self._open_console() as console:
             self._child = subprocess.Popen(
@@ -124,18 +127,30 @@ class Node:
 
     def last_lines(self) -> str:
         """What the broker said at last, for a message that says why it failed."""
-        lines = [*_tail(self._log), *(line for line in _tail(self._console) if "WARNING:" not in line)]
+        said = self._said()
+        lines = [
+            line for line in said if not line.startswith(("\tat ", "WARNING:"))
+        ]  # without the stack traces
         shown = "\n".join(f"  {line[:500]}" for line in lines[-SHOWN_LINES:])
         return f"Its last lines, of {self._log}:\n{shown}" if shown else f"It said nothing in {self._log}."
 
     def has_said(self, text: str) -> bool:
-        return any(text in line for line in _tail(self._log, 100) + _tail(self._console, 100))
+        return any(text in line for line in self._said())
+
+    def _said(self) -> list[str]:
+        """The end of its logs, since we started it, if we did."""
+        paths = (self._log, self._console)
+        return [line for path in paths for line in _tail(path, self._said_before.get(path, 0))]
 
     def _options(self, java: Java, jars: list[Path]) -> list[str]:
         """Java and its options; the long ones in a file, so that the command fits a line of `ps`."""
         options = [
             "-Xms64m",
             f"-Xmx{HEAP_MB}m",
+            # Measured on two cores: half the processor time in the first minutes, and commits in 8 ms instead of 14
+            # (p99 25 instead of 87), for what compiles all that runs at once and little of it well.
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",  # rather than half a broker
             "-XX:-UsePerfData",  # else it writes to a file of /tmp all the time
             "-Djava.awt.headless=true",
@@ -168,11 +183,16 @@ def _command_of(pid: int) -> str:
     return found.stdout
 
 
-def _tail(path: Path, count: int = SHOWN_LINES) -> list[str]:
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _tail(path: Path, begin: int) -> list[str]:
+    """The last lines from this place on; from the beginning, if the file was begun anew since."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 64_000))
-            return file.read().decode(errors="replace").splitlines()[-count:]
+            file.seek(max(begin if begin <= size else 0, size - TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()
     except OSError:
         return []
