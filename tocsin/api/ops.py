@@ -4,6 +4,7 @@ Plain ASGI, without a framework: a worker with functions of its own need not ins
 """
 
 import asyncio
+import http
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE: Final = b"application/json"
 PROBLEM_TYPE: Final = b"application/problem+json"
+TITLES: Final = {
+    "not-found": "There is no such thing",
+    "method-not-allowed": "This method is not allowed here",
+    "not-ready": "This node is not ready",
+}
+"""As in tocsin.api.problems, which needs the framework."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -26,9 +33,12 @@ def create_ops_app(
     status: Callable[[], Mapping[str, Any]],
     metrics: Callable[[], bytes],
     routers: Sequence["APIRouter"] = (),
+    *,
+    starting: bool = False,
 ) -> AsgiApp:
     """The app. `ready`: why the role is not ready ("": it is); `status`: what /readyz tells beside that; `metrics`: the
-    figures for Prometheus. They are called on threads, and may take a moment. `routers` answer every other path."""
+    figures for Prometheus. They are called on threads, and may take a moment. `routers` answer every other path;
+    while the role is `starting`, what will answer it is not there yet, and whoever asks may ask again."""
     rest = _routed(routers) if routers else None
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
@@ -38,10 +48,15 @@ def create_ops_app(
         if path not in ("/livez", "/readyz", "/metrics"):
             if rest is not None:
                 await rest(scope, receive, send)
+            elif starting:
+                reason = await asyncio.to_thread(ready)
+                await _problem(send, 503, "not-ready", f"This process cannot answer yet: {reason}")
             else:
-                await _problem(send, 404, "There is no such page here: /livez, /readyz and /metrics are.")
+                await _problem(
+                    send, 404, "not-found", "Nothing is served here but /livez, /readyz, /metrics."
+                )
         elif scope["method"] not in ("GET", "HEAD"):
-            await _problem(send, 405, "This page can only be read: GET it.")
+            await _problem(send, 405, "method-not-allowed", f"{path} can only be read: GET it.")
         elif path == "/livez":
             await _json(send, 200, {"status": "alive"})
         elif path == "/readyz":
@@ -52,7 +67,7 @@ def create_ops_app(
             except (
                 ConnectionError
             ) as error:  # the log, or a partition that moves: figures come with the next scrape
-                await _problem(send, 503, str(error))
+                await _problem(send, 503, "not-ready", str(error))
             else:
                 await _answer(send, 200, METRICS_TYPE, figures)
 
@@ -80,19 +95,25 @@ def _routed(routers: Sequence["APIRouter"]) -> AsgiApp:
     return app
 
 
-async def _json(send: Send, status: int, body: Mapping[str, Any], content_type: bytes = JSON_TYPE) -> None:
-    await _answer(send, status, content_type, json.dumps(body, ensure_ascii=False).encode())
+async def _json(send: Send, status: int, body: Mapping[str, Any]) -> None:
+    await _answer(send, status, JSON_TYPE, json.dumps(body, ensure_ascii=False).encode())
 
 
-async def _problem(send: Send, status: int, detail: str) -> None:
-    await _json(send, status, {"title": detail, "status": status, "detail": detail}, PROBLEM_TYPE)
+async def _problem(send: Send, status: int, slug: str, detail: str) -> None:
+    """As RFC 9457 has it, with the types of the API."""
+    body = {"type": f"urn:tocsin:problem:{slug}", "title": TITLES[slug], "status": status, "detail": detail}
+    more = [(b"retry-after", b"1")] if status == http.HTTPStatus.SERVICE_UNAVAILABLE else []
+    await _answer(send, status, PROBLEM_TYPE, json.dumps(body, ensure_ascii=False).encode(), more)
 
 
-async def _answer(send: Send, status: int, content_type: bytes, body: bytes) -> None:
+async def _answer(
+    send: Send, status: int, content_type: bytes, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
     headers = [
         (b"content-type", content_type),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
+        *more,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

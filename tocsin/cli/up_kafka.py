@@ -113,6 +113,7 @@ def _broker(directory: Path | None, bootstrap: str) -> Iterator[tuple[str, tuple
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
+    _tell(f"starting a Kafka broker, its data in {directory.absolute()}")
     broker = LocalKafka(directory)
     reading, writing = os.pipe()
     keeper = subprocess.Popen(  # noqa: S603 - our own module

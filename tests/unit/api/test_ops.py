@@ -8,7 +8,8 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from tocsin.api.ops import create_ops_app
+from tocsin.api import problems
+from tocsin.api.ops import TITLES, create_ops_app
 from tocsin.log.port import LogUnavailable
 
 pytestmark = pytest.mark.asyncio
@@ -24,7 +25,7 @@ def asked(
     routers: tuple[APIRouter, ...] = (),
 ) -> Any:
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(app=create_ops_app(ready, status, metrics, routers))  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app=create_ops_app(ready, status, metrics, routers))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.request(method, path)
 
@@ -95,3 +96,20 @@ async def test_other_paths_are_answered_by_the_routers() -> None:
     assert (503, "urn:tocsin:problem:log-unavailable") == (refused.status_code, refused.json()["type"])
     assert 200 == (await asked("/livez", routers=(router,))).status_code
     assert 404 == (await asked("/docs", routers=(router,))).status_code
+
+
+async def test_while_a_role_starts_whoever_asks_it_for_more_is_told_to_ask_again() -> None:
+    app = create_ops_app(lambda: "no broker answers", dict, bytes, starting=True)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answer = await client.put("/v1/jobs/default/a", json={})
+    assert (503, "urn:tocsin:problem:not-ready", "1") == (
+        answer.status_code,
+        answer.json()["type"],
+        answer.headers["retry-after"],
+    )
+    assert answer.json()["detail"].endswith("no broker answers")
+
+
+async def test_the_problems_of_a_role_are_those_of_the_api() -> None:
+    assert {slug: title for slug, (_, title) in problems.TITLES.items() if slug in TITLES} == dict(TITLES)

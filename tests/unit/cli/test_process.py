@@ -73,7 +73,7 @@ class Running:
         with self._news:
             assert self._news.wait_for(lambda: any(text in line for line in self.lines), LIMIT_S), self.lines
 
-    def run(self, meanwhile: Callable[[], None]) -> int:
+    def run(self, meanwhile: Callable[[], object]) -> int:
         """With something done meanwhile, on another thread; the process is asked to stop after it."""
         errors: list[BaseException] = []
 
@@ -117,7 +117,7 @@ def test_health_is_served_while_the_log_is_waited_for() -> None:
         assert 200 == httpx.get(f"{running.url}/livez").status_code
         answer = httpx.get(f"{running.url}/readyz")
         assert (503, "no broker answers") == (answer.status_code, answer.json()["reason"])
-        assert 404 == httpx.get(f"{running.url}/v1/jobs").status_code
+        assert 503 == httpx.get(f"{running.url}/v1/jobs").status_code
 
     assert 0 == running.run(ask)
 
@@ -125,7 +125,7 @@ def test_health_is_served_while_the_log_is_waited_for() -> None:
 def test_what_waiting_cannot_cure_ends_the_process_with_its_reason() -> None:
     running = Running(FakeRole([TopicMismatch("made with 4 partitions")]))
     with pytest.raises(Failure) as failed:
-        running.run(lambda: running.process.stopping.wait(LIMIT_S) and None)
+        running.run(lambda: running.process.stopping.wait(LIMIT_S))
     assert "Tocsin worker failed: tocsin-life stopped: made with 4 partitions" == failed.value.message
     assert ["start", "stop"] == running.role.done
 
@@ -133,7 +133,7 @@ def test_what_waiting_cannot_cure_ends_the_process_with_its_reason() -> None:
 def test_a_failure_keeps_its_exit_code() -> None:
     running = Running(FakeRole([Failure("there is no queue x", exit_code=EXIT_INPUT)]))
     with pytest.raises(Failure, match="there is no queue x") as failed:
-        running.run(lambda: running.process.stopping.wait(LIMIT_S) and None)
+        running.run(lambda: running.process.stopping.wait(LIMIT_S))
     assert EXIT_INPUT == failed.value.exit_code
 
 

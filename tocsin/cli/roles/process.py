@@ -199,7 +199,7 @@ class Process:
 
 def waiting_app(process: Process) -> AsgiApp:
     """What a role answers before it has opened its log, and after it has closed it: why it is not ready."""
-    return create_ops_app(lambda: process.reason, dict, bytes)
+    return create_ops_app(lambda: process.reason, dict, bytes, starting=True)
 
 
 class _Signals:
