@@ -12,6 +12,7 @@ from tocsin.log.port import (
     GroupMetadata,
     Headers,
     Isolation,
+    Member,
     OffsetCommit,
     Producer,
     Reader,
@@ -55,6 +56,14 @@ class ProbedLog:
 
     def end_offset(self, partition: TopicPartition, isolation: Isolation) -> int:
         return self._inner.end_offset(partition, isolation)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        return self._inner.end_offsets(partitions, isolation)
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        return self._inner.members(group)
 
     def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         return self._inner.offset_for_time(partition, timestamp_ms)

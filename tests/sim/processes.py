@@ -100,6 +100,7 @@ class StreamsProcess(Process):
             timers_per_pass_max=self.world.timers_per_pass_max,
             clock_mode=self.world.clock_mode,
             check=True,
+            threads=False,
         )
         try:
             self.topology = Topology(config, self.clock, self.log(), ProbedEnvironment(self.at))
@@ -167,8 +168,7 @@ class StreamsProcess(Process):
         self.world.died(self)
         topology, self.topology = self.topology, None
         if topology is not None:
-            for each in topology.partitions.values():
-                each.close()  # nothing is flushed, and nothing is told to the log
+            topology.abandon()  # nothing is flushed, and nothing is told to the log
 
 
 class WorkerProcess(Process):

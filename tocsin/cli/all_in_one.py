@@ -83,7 +83,12 @@ class AllInOne:
         _refuse_a_lost_log(config.data)
         self._log = EmbeddedLog.open(config.data / "log", self._clock)
         bootstrap(self._log, config.names, partitions=PARTITIONS, queue_partitions=PARTITIONS)
-        streams = StreamsConfig(data=config.data / "state", names=config.names, clock_mode=config.clock_mode)
+        streams = StreamsConfig(
+            data=config.data / "state",
+            names=config.names,
+            clock_mode=config.clock_mode,
+            log_has_clock=False,  # the embedded log takes its time from this machine's own
+        )
         self._topology = Topology(streams, self._clock, self._log, StoreEnvironment())
         self._answers = Answers(self._topology, self._clock)
         self._topology_thread = self._thread("tocsin-streams", self._topology.run)

@@ -178,8 +178,8 @@ class Answers:
         topology = self._topology
         if topology.failed:
             return topology.failed
-        if topology.reading.held:
-            return topology.reading.held
+        if topology.held:
+            return topology.held
         if topology.log_trouble:
             return f"the log did not take the last commit: {topology.log_trouble}"
         ready = {each.number: each.ready for each in list(topology.partitions.values())}

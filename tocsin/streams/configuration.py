@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from tocsin.log.port import EventLog, Record, TopicPartition, UnknownTopic
+from tocsin.log.port import EventLog, Reader, Record, TopicPartition, UnknownTopic
 from tocsin.schemas import codec
 from tocsin.schemas.records import Cluster, Queue, Switch
 from tocsin.schemas.topics import TopicNames
@@ -20,6 +20,17 @@ class NotInitialised(LookupError):
 
 class NewerSchemaLevel(RuntimeError):
     """The log is written at a schema level that this version does not know. Upgrade this process."""
+
+
+class OtherTimeZoneData(RuntimeError):
+    """The log's schedules are computed with another version of the time-zone data than this process has."""
+
+    def __init__(self, *, wanted: str, have: str) -> None:
+        super().__init__(
+            f"the processors of this log compute schedules with time-zone data {wanted}, and this one has {have}: install "
+            f"the same version of `tzdata` on all of them. To change it, stop all stream processors; the first one that "
+            f"starts again brings its version in"
+        )
 
 
 class ConfigurationReader:
@@ -49,6 +60,27 @@ class ConfigurationReader:
         assert self._current is not None
         return self._current
 
+    @property
+    def readers(self) -> tuple[Reader, ...]:
+        """To wait for."""
+        return (self._reader,)
+
+    def check(self, tzdata: str) -> None:
+        """Whether a stream processor with this version of the time-zone data may work by what was applied.
+
+        Raises NewerSchemaLevel or OtherTimeZoneData: then it must stop before it folds anything more.
+        """
+        cluster = self.current.cluster
+        if self._unknown_cluster:
+            raise self._newer()
+        if cluster.schema_level > codec.SCHEMA_LEVEL:
+            raise NewerSchemaLevel(
+                f"the log is written at schema level {cluster.schema_level}, this version knows {codec.SCHEMA_LEVEL}: "
+                "upgrade it"
+            )
+        if cluster.tzdata != tzdata:
+            raise OtherTimeZoneData(wanted=cluster.tzdata, have=tzdata)
+
     def poll(self, now_s: float) -> Configuration:
         """Apply what has come, without waiting. `now_s`: the steady clock."""
         self._read(0.0)
@@ -63,14 +95,17 @@ class ConfigurationReader:
         while self._reader.position(self._at) < end:
             self._read(0.1)
         if self._unknown_cluster:
-            raise NewerSchemaLevel(
-                f"the cluster record on {names.config} is of a schema that this version does not know: a newer one wrote "
-                "it; upgrade this process"
-            )
+            raise self._newer()
         if self._current is None:
             raise NotInitialised(
                 f"{names.config} holds no cluster record: start `tocsin up` once, which writes it"
             )
+
+    def _newer(self) -> NewerSchemaLevel:
+        return NewerSchemaLevel(
+            f"the cluster record on {self._names.config} is of a schema that this version does not know: a newer one "
+            "wrote it; upgrade this process"
+        )
 
     def _read(self, timeout_s: float) -> None:
         for record in self._reader.poll(1_000, timeout_s):

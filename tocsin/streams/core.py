@@ -48,8 +48,6 @@ TIMERS_PER_PASS_MAX: Final = 4_000
 """Timers handled by one tick: some 0.5 s of work at the worst, so that a backlog cannot starve the inputs."""
 BYTES_PER_PASS_MAX: Final = 8 << 20
 """Bytes of records that one tick may add."""
-JOURNAL_EVERY_MS: Final = 5_000
-"""A tick without any work is journaled only this often, and is no tick otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +90,12 @@ class PartitionCore:
         reports_through_ms: int,
         config: Configuration,
         fire: bool = True,
+        heartbeat: bool = True,
     ) -> bool:
         """Apply one tick. Returns whether more timers are due than the bound of a pass let through.
 
-        Effects are added to `effects`, the journal row among them; the view holds the changed rows.
+        Effects are added to `effects`, the journal row among them; the view holds the changed rows. `heartbeat`: journal
+        it even if nothing happened; else a tick without any work is none.
         """
         now_ms = max(self.journal.now_ms, wall_ms)
         digest_before, emitted_before = self.effects.digest, len(self.effects.emissions)
@@ -119,7 +119,7 @@ class PartitionCore:
         handled, full = self._advance(work) if fire else (0, False)
         idle = inputs.empty and not handled and len(self.effects.emissions) == emitted_before
         same_zones = self.journal.tzdata == config.cluster.tzdata
-        if idle and same_zones and now_ms - self.journal.now_ms < JOURNAL_EVERY_MS:
+        if idle and same_zones and not heartbeat:
             self.effects.digest = digest_before
             return False
         self._write_journal(work, inputs, fire=fire, emitted=len(self.effects.emissions) - emitted_before)

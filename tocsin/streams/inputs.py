@@ -58,6 +58,8 @@ class Consumers:
         self._outcomes = log.reader("committed")
         self._jobs = log.reader("committed")
         self._started: set[int] = set()
+        self.joined = False
+        """Whether the group was joined. Before that there is nothing to read."""
 
         def assigned(partitions: Sequence[TopicPartition]) -> None:
             self._commands.pause(partitions)  # until the partition's state is restored
@@ -69,11 +71,28 @@ class Consumers:
         def lost(partitions: Sequence[TopicPartition]) -> None:
             on_lost([each.partition for each in partitions])
 
-        self._commands.subscribe(names.commands, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        def join() -> None:
+            self._commands.subscribe(names.commands, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+        self._join = join
+
+    def join(self) -> None:
+        """Ask the group for partitions. Once."""
+        self._join()
+        self.joined = True
 
     @property
     def all(self) -> tuple[Reader | GroupConsumer, ...]:
-        return (self._outcomes, self._commands, self._jobs)
+        return (self._outcomes, self._commands, self._jobs) if self.joined else ()
+
+    def assigned(self) -> dict[str, set[int]]:
+        """What is read of each input: of a partition all or, until it works, only the one that decides."""
+        consumers: dict[str, Reader | GroupConsumer] = {
+            self._names.commands: self._commands,
+            self._names.outcomes: self._outcomes,
+            self._names.jobs: self._jobs,
+        }
+        return {topic: {where.partition for where in each.assigned()} for topic, each in consumers.items()}
 
     def start(self, partition: int, journal: Journal) -> None:
         """Read the partition's inputs from where its journal says, or read them again from there."""
@@ -106,6 +125,8 @@ class Consumers:
     def poll(self) -> Batch:
         """What is there now; waits for nothing. Assignments change in here, so commands come first."""
         batch = Batch()
+        if not self.joined:
+            return batch
         commands = self._commands.poll(COMMANDS_PER_PASS_MAX, 0.0)
         batch.add(self._outcomes.poll(OUTCOMES_PER_PASS_MAX, 0.0))
         batch.add(commands)

@@ -1,13 +1,12 @@
 """A partition that this process owns: opened, restored, worked on, given up."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tocsin.clock import Clock
-from tocsin.log.port import CommitReceipt, EventLog, LogUnavailable, Record, TopicPartition
+from tocsin.log.port import CommitReceipt, EventLog, Record, TopicPartition
 from tocsin.schemas import codec
 from tocsin.schemas.job import JobKey
 from tocsin.schemas.records import Journal
@@ -15,45 +14,13 @@ from tocsin.schemas.topics import DAY_MS, TopicNames
 from tocsin.streams.clocks import Reading
 from tocsin.streams.config import Configuration
 from tocsin.streams.core import TIMERS_PER_PASS_MAX, Inputs, PartitionCore
+from tocsin.streams.feed import Feed
 from tocsin.streams.restore import Progress, Restore
 from tocsin.streams.rules import StreamRules
 from tocsin.streams.store import PartitionStore, Position, StoreEnvironment, View
+from tocsin.streams.timers import EXACT
 
 STATE_DELETE_RETENTION_MS: Final = 7 * DAY_MS
-JOURNAL_LOOK_BACK: Final = 64
-"""Records read at the end of a journal partition to find its newest row; doubled until there is one."""
-
-
-def newest_journal(log: EventLog, names: TopicNames, partition: int) -> Journal | None:
-    """The newest row of the partition's journal, that of an open transaction included; None: there is none."""
-    at = TopicPartition(names.journal, partition)
-    begin, end = log.begin_offset(at), log.end_offset(at, "uncommitted")
-    look_back = JOURNAL_LOOK_BACK
-    while begin < end:
-        newest = None
-        for record in read_range(log, at, max(begin, end - look_back), end):
-            try:
-                row = codec.decode(record.value or b"")
-            except codec.CodecError:
-                continue  # none of ours: it names nobody
-            newest = row if isinstance(row, Journal) else newest
-        if newest is not None or end - look_back <= begin:
-            return newest
-        look_back *= 2
-    return None
-
-
-def read_range(log: EventLog, at: TopicPartition, start: int, end: int) -> Iterable[Record]:
-    """Every record of [start, end), of open and aborted transactions too."""
-    reader = log.reader("uncommitted")
-    try:
-        reader.assign({at: start})
-        while reader.position(at) < end:
-            for record in reader.poll(1_000, 0.1):
-                if record.offset < end:
-                    yield record
-    finally:
-        reader.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +37,49 @@ class Ownership:
     timers_per_pass_max: int = TIMERS_PER_PASS_MAX
     check: bool = False
     """Prove at every commit that rows were not changed in place, and that no timer is lost (tests)."""
+    state_feed: Feed
+    runs_feed: Feed
+
+    def open_store(self, number: int) -> PartitionStore:
+        """A damaged store is no loss: everything in it is on the log, and is restored from there."""
+        directory = self.directory / f"partition-{number}"
+        return PartitionStore.open(directory, self.environment, wipe_corrupt=True)
+
+    def restore(self, number: int, store: PartitionStore, config: Configuration) -> Restore:
+        return Restore(
+            store,
+            self.log,
+            self.clock,
+            partition=number,
+            state_topic=self.names.state,
+            runs_topic=self.names.runs,
+            delete_retention_ms=STATE_DELETE_RETENTION_MS,
+            history_size=config.cluster.history_size,
+            follow_state=self.state_feed.follow,
+            follow_runs=self.runs_feed.follow,
+        )
 
 
 @dataclass(slots=True)
 class OwnedPartition:
-    """See the module. It is restoring until `core` is there."""
+    """See the module. It restores until `core` is there, and works once its first journal row stands (`claimed`)."""
 
     number: int
     own: Ownership
     config: Configuration
-    store: PartitionStore = field(init=False)
-    restore: Restore | None = field(init=False)
+    store: PartitionStore
+    restore: Restore | None = None
+    """One that follows the store already goes on; the caller has seen to it that it reads to the true end."""
     core: PartitionCore | None = field(init=False, default=None)
     view: View | None = field(init=False, default=None)
     progress: Progress | None = field(init=False, default=None)
     reports_through_ms: int = 0
     rebuilds: int = 0
     """How often the store was found damaged, and rebuilt."""
+    aimed: bool = field(init=False, default=False)
+    """Whether the restore knows the end that it reads to."""
+    claimed: bool = field(init=False, default=False)
+    """Whether a row of this process stands in its journal: from then on a successor knows whom to fence."""
     committed_journal: Journal | None = field(init=False, default=None)
     """The newest row that the log has: what health shows."""
     _committed: Position | None = field(init=False, default=None)
@@ -94,43 +87,41 @@ class OwnedPartition:
     """(instant, end of outcomes captured then): reports are read through the instant once that end is reached."""
 
     def __post_init__(self) -> None:
-        self._open()
-
-    def _open(self) -> None:
-        own = self.own
-        # A damaged store is no loss: everything in it is on the log, and is restored from there.
-        directory = own.directory / f"partition-{self.number}"
-        self.store = PartitionStore.open(directory, own.environment, wipe_corrupt=True)
-        self.restore = Restore(
-            self.store,
-            own.log,
-            own.clock,
-            partition=self.number,
-            state_topic=own.names.state,
-            runs_topic=own.names.runs,
-            delete_retention_ms=STATE_DELETE_RETENTION_MS,
-            history_size=self.config.cluster.history_size,
-        )
-        self.core = None
-        self.view = None
+        if self.restore is None:
+            self.restore = self.own.restore(self.number, self.store, self.config)
 
     @property
     def ready(self) -> bool:
-        return self.core is not None
+        """Whether it is worked on, and may be asked."""
+        return self.claimed
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether it is restored, and nobody can know yet that it is ours."""
+        return self.core is not None and not self.claimed
+
+    def aim(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Restore up to these ends, captured after the former owner was fenced."""
+        assert self.restore is not None
+        self.restore.retarget(ends)
+        self.aimed = True
 
     def step_restore(self, max_records: int, timeout_s: float) -> bool:
-        """Go on restoring. True: the rows have just become complete, and the core stands where the log does."""
+        """Go on restoring; once the rows are complete, there is a core that stands where the log does. Returns whether
+        there was any progress."""
         assert self.restore is not None
+        before = self.restore.taken
         self.progress = self.restore.step(max_records, timeout_s)
+        moved = self.restore.taken > before
         if self.restore.done:
             self.restore.close()
             self.restore = None
-        if self.core is not None or not (self.restore is None or self.restore.ready):
-            return False
-        self.view = self.store.view(check=self.own.check)
-        self._committed = self.store.position
-        self._make_core()
-        return True
+        if self.core is None and (self.restore is None or self.restore.ready):
+            self.view = self.store.view(check=self.own.check)
+            self._committed = self.store.position
+            self._make_core()
+            return True
+        return moved
 
     def _make_core(self) -> None:
         """A core that goes on from the committed state."""
@@ -169,14 +160,25 @@ class OwnedPartition:
 
     # --- working
 
-    def capture(self, now_ms: int) -> None:
-        """Before the inputs are read: note how far the reports reach at this instant (P9)."""
-        if self.core is None or self._capture is not None:
-            return
-        at = TopicPartition(self.own.names.outcomes, self.number)
-        now_ms = max(self.core.journal.now_ms, now_ms)
-        with suppress(LogUnavailable):  # what depends on reports waits until the log can be asked again
-            self._capture = (now_ms, self.own.log.end_offset(at, "uncommitted"))
+    @property
+    def awaits_reports(self) -> bool:
+        """Whether an end of the reports was captured that is not reached yet."""
+        return self._capture is not None
+
+    def needs_reports(self, now_ms: int) -> bool:
+        """Whether something is due, or just decided to wait, that depends on reports that may be unread (P9).
+
+        Only then is their end asked for: on a remote log each question is a request.
+        """
+        if self.view is None or self.core is None or self._capture is not None:
+            return False
+        due_ms = self.view.next_due(EXACT, after_ms=self.reports_through_ms)
+        return due_ms is not None and due_ms <= max(self.core.journal.now_ms, now_ms)
+
+    def capture(self, now_ms: int, end: int) -> None:
+        """Before the inputs are read: the reports of all that happened by now lie before `end`."""
+        assert self.core is not None
+        self._capture = (max(self.core.journal.now_ms, now_ms), end)
 
     def tick(
         self,
@@ -184,6 +186,8 @@ class OwnedPartition:
         positions: Mapping[str, int],
         reading: Reading,
         config: Configuration,
+        *,
+        heartbeat: bool,
     ) -> bool:
         """One tick; see PartitionCore.tick."""
         assert self.core is not None
@@ -205,6 +209,7 @@ class OwnedPartition:
             reports_through_ms=self.reports_through_ms,
             config=config,
             fire=not reading.held,
+            heartbeat=heartbeat,
         )
 
     def committed(self, receipt: CommitReceipt, journal: bytes) -> None:
@@ -231,18 +236,26 @@ class OwnedPartition:
             self.view.rollback()
             self._make_core()
 
-    def reopen(self, *, wipe: bool = False) -> None:
-        """Nobody knows what the log has, or (`wipe`) what the store has: restore from the log."""
+    def rebuild(self) -> None:
+        """The store cannot be read: restore it from the log."""
         self.close()
-        if wipe:
-            PartitionStore.wipe(self.store.path)
-        self._open()
+        PartitionStore.wipe(self.store.path)
+        self.store = self.own.open_store(self.number)
+        self.restore = self.own.restore(self.number, self.store, self.config)
+        self.aimed = False
 
-    def close(self) -> None:
-        """Safe twice."""
+    def let_go(self) -> PartitionStore:
+        """End the work; the store stays open, as of the last commit."""
         if self.restore is not None:
             self.restore.close()
             self.restore = None
         self.core = None
         self.view = None
+        self.claimed = False
+        self.store.release_view()
+        return self.store
+
+    def close(self) -> None:
+        """Safe twice."""
+        self.let_go()
         self.store.close()

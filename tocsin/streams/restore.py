@@ -6,14 +6,16 @@ Unless there is nothing on the log to rebuild it from: then it is the last copy 
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from tocsin.clock import Clock
-from tocsin.log.port import EventLog, OffsetOutOfRange, Reader, Record, TopicPartition
+from tocsin.log.port import EventLog, OffsetOutOfRange, Record, TopicPartition
 from tocsin.schemas.codec import decode_as
 from tocsin.schemas.records import Journal
 from tocsin.streams.families import JOURNAL_KEY, RING_SIZES
+from tocsin.streams.feed import OpenSource, OwnReader, Source
 from tocsin.streams.meta import Meta
 from tocsin.streams.replay import Replay, RingReplay, TimerBuild
 from tocsin.streams.store import PartitionStore
@@ -61,8 +63,10 @@ class Restore:
         runs_topic: str,
         delete_retention_ms: int,
         history_size: int = RING_SIZES["history"],
+        follow_state: OpenSource | None = None,
+        follow_runs: OpenSource | None = None,
     ) -> None:
-        """Nothing is read yet."""
+        """Nothing is read yet. Without `follow_*`, records are read with readers of its own."""
         self.wiped = store.wiped
         """Why the store was wiped, if it was: when it was opened, or since."""
         self._store = store
@@ -73,12 +77,17 @@ class Restore:
         self._retention_ms = delete_retention_ms
         self._replay = Replay(store)
         self._rings = RingReplay(store, {**RING_SIZES, "history": history_size})
-        self._changelog: Reader | None = None
-        self._events: Reader | None = None
+        self._follow_state = follow_state or self._own_reader
+        self._follow_runs = follow_runs or self._own_reader
+        self._changelog: Source | None = None
+        self._events: Source | None = None
         self._build: TimerBuild | None = None
         self._end = -1
         self._runs_end = -1
         self._restarts = 0
+        self._checked = False
+        self.taken = 0
+        """Records and rows, of all phases: whether there was any progress."""
         self._started_ms = clock.now_ms()
         self._tick_checked = False
         self._rings_done = False
@@ -104,12 +113,26 @@ class Restore:
         """Run events that could not be decoded; they are missing in the history."""
         return self._rings.unreadable
 
-    def retarget(self) -> None:
-        """Capture the log's true end again: what others have written until now is awaited, too."""
-        self._end = self._log.end_offset(self._state, "uncommitted")
-        self._runs_end = self._log.end_offset(self._runs, "uncommitted")
+    @property
+    def topics(self) -> tuple[TopicPartition, TopicPartition]:
+        """What is read: the changelog, the run events."""
+        return (self._state, self._runs)
+
+    def retarget(self, ends: Mapping[TopicPartition, int] | None = None) -> None:
+        """Capture the log's true end again: what others have written until now is awaited, too.
+
+        `ends`: if the caller has just asked for those of several partitions.
+        """
+        if ends is None:
+            ends = self._log.end_offsets(self.topics, "uncommitted")
+        self._end, self._runs_end = ends[self._state], ends[self._runs]
         self._rings_done = False
         self._store.rings_behind = True
+
+    def look(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The log has grown to these ends: what is `behind` counts from here. For who follows, and waits for nothing."""
+        self._end = max(self._end, ends[self._state])
+        self._runs_end = max(self._runs_end, ends[self._runs])
 
     def step(self, max_records: int = 2_000, timeout_s: float = 0.1) -> Progress:
         """Go on by at most max_records records or rows; waits at most timeout_s for records.
@@ -117,10 +140,12 @@ class Restore:
         Raises StoreError (close the store), LogError (step again), RestoreFailed, or UnknownFamily.
         """
         if self._end < 0:
+            self.retarget()
+        if not self._checked:
             self._begin()
         if self._store.live:
             self._leave_changelog()
-        elif self._store.restored or self._store.meta.changelog_offset < self._end:
+        elif self._build is None and (self._store.restored or self._store.meta.changelog_offset < self._end):
             self._read_changelog(max_records, timeout_s)
         else:
             self._build_timers(max_records)
@@ -153,7 +178,6 @@ class Restore:
     # --- where to begin
 
     def _begin(self) -> None:
-        self.retarget()
         begin = self._log.begin_offset(self._state)
         have = self._store.meta.changelog_offset
         if self._end == 0 and have > 0:
@@ -172,6 +196,7 @@ class Restore:
         )
         if reason:
             self._wipe(reason)
+        self._checked = True
 
     def _wipe(self, reason: str) -> None:
         self.close()
@@ -196,8 +221,8 @@ class Restore:
     def _read_changelog(self, max_records: int, timeout_s: float) -> None:
         if self._changelog is None:
             offset = self._store.meta.changelog_offset
-            self._changelog = self._log.reader("committed")
-            self._changelog.assign({self._state: max(offset, self._log.begin_offset(self._state), 0)})
+            start = max(offset, self._log.begin_offset(self._state), 0)
+            self._changelog = self._follow_state(self._state, start)
         try:
             records = self._changelog.poll(max_records, timeout_s)
         except OffsetOutOfRange as error:
@@ -206,7 +231,8 @@ class Restore:
         if self._is_another_log(records):
             self._restart("its ticks begin anew: the topic was made anew")
             return
-        position = self._changelog.position(self._state)
+        position = self._changelog.position
+        self.taken += len(records)
         if records or position != self._store.meta.changelog_offset:
             self._replay.apply(records, position, self._started_ms)
 
@@ -224,9 +250,13 @@ class Restore:
     def _build_timers(self, max_rows: int) -> None:
         if self._build is None:
             self._build = TimerBuild(self._store)
+        self.taken += max_rows
         if self._build.step(max_rows):
             self._build = None
             self._store.database.flush()
+
+    def _own_reader(self, where: TopicPartition, offset: int) -> Source:
+        return OwnReader(self._log, where, offset)
 
     def _leave_changelog(self) -> None:
         if self._changelog is not None:
@@ -239,16 +269,17 @@ class Restore:
         """Until everything was read that our own commits have written since: then they alone keep the rings current."""
         if self._events is None:
             offset = max(self._store.meta.runs_offset, self._log.begin_offset(self._runs), 0)
-            self._events = self._log.reader("committed")
-            self._events.assign({self._runs: offset})
+            self._events = self._follow_runs(self._runs, offset)
         try:
             records = self._events.poll(
                 max_records, 0.0 if self._store.live or self._rings_done else timeout_s
             )
         except OffsetOutOfRange:  # retention was faster: what is gone is gone
-            self._events.assign({self._runs: self._log.begin_offset(self._runs)})
+            self._events.close()
+            self._events = self._follow_runs(self._runs, self._log.begin_offset(self._runs))
             return
-        position = self._events.position(self._runs)
+        position = self._events.position
+        self.taken += len(records)
         if records or position != self._store.meta.runs_offset:
             self._rings.apply(records, position)
         if position >= max(self._runs_end, self._store.live_runs_offset):

@@ -9,34 +9,23 @@ One thread owns the loop, its consumers and its one producer. run_once() is the 
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from threading import Event
-from typing import Final
+from typing import Final, assert_never
 
 from tocsin.clock import Clock
-from tocsin.log.port import (
-    EventLog,
-    LogError,
-    LogUnavailable,
-    NotAMember,
-    OutcomeUnknown,
-    ProducerFenced,
-    TopicPartition,
-    TransactionAborted,
-)
+from tocsin.log.port import EventLog, GroupConsumer, LogUnavailable, Reader, TopicPartition
 from tocsin.schemas.records import RunEvent
-from tocsin.schemas.topics import TopicNames
-from tocsin.streams.clocks import ClockGuard, ClockMode, Reading
+from tocsin.streams.clocks import Reading, guard_for
 from tocsin.streams.config import Configuration
 from tocsin.streams.configuration import ConfigurationReader
-from tocsin.streams.core import TIMERS_PER_PASS_MAX
-from tocsin.streams.inputs import Consumers
-from tocsin.streams.partitions import OwnedPartition, Ownership, newest_journal
-from tocsin.streams.rules import StreamRules
+from tocsin.streams.feed import Feed
+from tocsin.streams.holdings import Holdings
+from tocsin.streams.inputs import Batch, Consumers
+from tocsin.streams.partitions import OwnedPartition, Ownership
+from tocsin.streams.settings import StreamsConfig as StreamsConfig
 from tocsin.streams.store import StoreCorrupt, StoreEnvironment, StoreFull
-from tocsin.streams.timers import AHEAD, EXACT
-from tocsin.streams.transaction import append
+from tocsin.streams.transaction import Stands, Transactions
 from tocsin.streams.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -48,27 +37,19 @@ COMMIT_S: Final = 0.25
 CHANGED_ROWS_MAX: Final = 20_000
 EFFECT_BYTES_MAX: Final = 8 << 20
 """A commit is not put off beyond this: one write batch of the store stays at a few MB."""
-IDLE_S: Final = 0.25
-RESTORE_STEP: Final = 5_000
-UNAVAILABLE_PAUSE_S: Final = 0.5
-UNAVAILABLE_PAUSE_MAX_S: Final = 5.0
-"""After a commit that the log did not take; doubled each time. What is due meanwhile is decided once it takes one."""
+HEARTBEAT_S: Final = 5.0
+"""How often every partition writes a journal row whatever happens, all of them in one transaction: it moves the watermark,
+and tells how the wall clock stands to the log's."""
+IDLE_S: Final = 0.5
+FOLLOW_S: Final = 0.1
+"""A standby reads what others have committed this often: a wait for their records would make it work at their pace."""
+RESTORE_WAIT_S: Final = 0.05
+"""While a restore has nothing to read: it waits behind somebody's transaction, or for a former owner to be fenced."""
+JOIN_LOOK_S: Final = 1.0
+"""How often a standby that has not joined yet looks whether the group has lost its last member."""
+RELEASE_TRIES: Final = 2
 REBUILDS_MAX: Final = 3
 """A store that is damaged more often than this, in one process, says that the disk is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsConfig:
-    """What one streams process works with."""
-
-    data: Path
-    """Directory of the state stores."""
-    client_id: str = "node"
-    names: TopicNames = field(default_factory=TopicNames)
-    clock_mode: ClockMode = "guarded"
-    rules: StreamRules = field(default_factory=StreamRules)
-    timers_per_pass_max: int = TIMERS_PER_PASS_MAX
-    check: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +60,9 @@ class Pass:
     timers_left: bool = False
     committed: bool = False
     restoring: int = 0
+    """Partitions of ours that are not worked on yet."""
+    more: bool = False
+    """Whether a restore, or a standby, has more to read at once."""
 
 
 class Topology:
@@ -90,27 +74,24 @@ class Topology:
         self.config = config
         self._clock = clock
         self._log = log
-        self._guard = ClockGuard(clock, config.clock_mode)
+        self._guard = guard_for(clock, config.clock_mode, log_has_clock=config.log_has_clock)
         self._configuration = ConfigurationReader(log, config.names)
-        self._transactional_id = f"{config.names.streams_group}.{config.client_id}"
-        self._own = Ownership(
+        self._configuration.check(config.tzdata)
+        own = Ownership(
             log=log,
             clock=clock,
             names=config.names,
             directory=config.data,
             environment=environment,
-            transactional_id=self._transactional_id,
+            transactional_id=f"{config.names.streams_group}.{config.client_id}",
             rules=config.rules,
             timers_per_pass_max=config.timers_per_pass_max,
             check=config.check,
+            state_feed=Feed(log),
+            runs_feed=Feed(log),
         )
-        self.partitions: dict[int, OwnedPartition] = {}
-        self._producer = log.transactional_producer(self._transactional_id)
-        self._producer.init()
-        self._must_init = False
-        """Whether a new producer has yet to fence its predecessor: before that nothing is restored, nor committed."""
-        self._unopened: dict[int, bool] = {}
-        """Partitions of ours that wait to be opened, and whether they are new: then their former owner is fenced."""
+        self.holdings = Holdings(own, clock, standby=config.standby, threads=config.threads)
+        self.transactions = Transactions(log, clock, config.names, own.transactional_id)
         self._consumers = Consumers(
             log,
             config.names,
@@ -119,17 +100,15 @@ class Topology:
             on_revoked=self._revoked,
             on_lost=self._lost,
         )
+        now_s = clock.monotonic_s()
+        self._join_look_at_s = now_s
+        self._heartbeat_at_s = now_s
         self._dirty_since_s: float | None = None
         self._urgent = False
         self._waiters = Waiters()
-        self._retry_at_s = clock.monotonic_s()
-        self._pause_s = UNAVAILABLE_PAUSE_S
         self._stopping = Event()
         self._closed = False
-        self.reading = Reading(now_ms=clock.now_ms())
-        self.clock_offset_ms = 0
-        self.log_trouble = ""
-        """What the last commit failed with; "" once one succeeded again."""
+        self.reading = Reading(now_ms=0)
         self.failed = ""
         """Why the loop has ended, if it failed."""
         self.on_runs: Callable[[list[RunEvent]], None] = _ignore
@@ -142,10 +121,10 @@ class Topology:
         try:
             while not self._stopping.is_set():
                 done = self.run_once()
-                if self._paused_s() > 0:
-                    self._log.wait((), self._paused_s())
-                elif not (done.records or done.timers_left or done.restoring):
-                    self._log.wait(self._consumers.all, self.wait_s())
+                if self.transactions.paused_s > 0:
+                    self._log.wait((), self.transactions.paused_s)
+                elif not (done.records or done.timers_left or done.more):
+                    self._log.wait(self._awaited(), self.wait_s())
         except Exception as error:
             self.failed = f"the stream processor stopped: {type(error).__name__}: {error}"
             raise
@@ -154,28 +133,42 @@ class Topology:
 
     def run_once(self) -> Pass:
         """THE CORE LOOP: poll, apply, advance, commit."""
-        if self._paused_s() > 0:
+        if self.transactions.paused_s > 0:
             return Pass()
         reading = self.reading = self._guard.read()
         configuration = self._configuration.poll(self._clock.monotonic_s())
-        for each in self._ready():
-            each.capture(reading.now_ms)
+        self._configuration.check(self.config.tzdata)
+        self.holdings.capture_reports(reading)
         batch = self._consumers.poll()  # partitions come and go in here
+        records, timers_left = self._tick(batch, reading, configuration)
+        committed = self._commit_is_due() and self._commit()
+        more = self._take_over(configuration)
+        return Pass(
+            records=records,
+            timers_left=timers_left,
+            committed=committed,
+            restoring=self.holdings.unfinished,
+            more=more,
+        )
+
+    def _tick(self, batch: Batch, reading: Reading, configuration: Configuration) -> tuple[int, bool]:
+        """Each partition applies its inputs and advances. Returns how many records, and whether more timers are due."""
+        heartbeat = self._clock.monotonic_s() >= self._heartbeat_at_s
         records, timers_left = 0, False
-        for each in self._ready():
+        for each in self.holdings.ready:
             inputs = batch.records.get(each.number, {})
             records += sum(map(len, inputs.values()))
             positions = self._consumers.positions(each.number)
             damaged = ""
             try:
-                timers_left |= each.tick(inputs, positions, reading, configuration)
+                timers_left |= each.tick(inputs, positions, reading, configuration, heartbeat=heartbeat)
             except StoreCorrupt as error:
                 damaged = str(error)
             if damaged:
                 self._rebuild(each, damaged)
-        restoring = self._restore_some()
-        committed = self._commit_is_due() and self._commit()
-        return Pass(records=records, timers_left=timers_left, committed=committed, restoring=restoring)
+        if heartbeat:
+            self._heartbeat_at_s = self._clock.monotonic_s() + HEARTBEAT_S
+        return records, timers_left
 
     def stop(self) -> None:
         """End run() soon. Safe from any thread, twice, and before the start."""
@@ -190,31 +183,34 @@ class Topology:
         try:
             self._consumers.close()
         finally:
-            self._producer.close()
+            self.holdings.close()
+            self.transactions.close()
             self._configuration.close()
-            for each in self.partitions.values():
-                each.close()
-            self.partitions.clear()
             self._waiters.fail(RuntimeError("the stream processor stopped"))
+
+    def abandon(self) -> None:
+        """Close the stores and tell nobody, as a crash does (tests)."""
+        self.holdings.abandon()
+
+    # --- waiting
 
     def wait_s(self) -> float:
         """How long the loop may sleep if no record comes."""
-        now_ms = self.reading.now_ms
-        wait_s = IDLE_S
+        now_s = self._clock.monotonic_s()
+        wait_s = IDLE_S if self.holdings.followers is None else FOLLOW_S
+        if self.holdings.unfinished:
+            wait_s = min(wait_s, RESTORE_WAIT_S)
         if self._dirty_since_s is not None:
             pace_s = COMMIT_URGENT_S if self._is_urgent() else COMMIT_S
-            wait_s = min(wait_s, self._dirty_since_s + pace_s - self._clock.monotonic_s())
-        for each in self._ready():
-            assert each.view is not None
-            horizon_ms = self._configuration.current.cluster.horizon_ms
-            for lane, ahead_ms in ((EXACT, 0), (AHEAD, horizon_ms)):
-                due_ms = each.view.next_due(lane, after_ms=now_ms + ahead_ms)
-                if due_ms is not None:
-                    wait_s = min(wait_s, (due_ms - ahead_ms - now_ms) / 1000)
+            wait_s = min(wait_s, self._dirty_since_s + pace_s - now_s)
+        if self.holdings.ready:
+            wait_s = min(wait_s, self._heartbeat_at_s - now_s)
+        horizon_ms = self._configuration.current.cluster.horizon_ms
+        wait_s = min(wait_s, self.holdings.timers_wait_s(self.reading, horizon_ms))
         return max(wait_s, 0.001)
 
-    def _ready(self) -> list[OwnedPartition]:
-        return [each for each in self.partitions.values() if each.ready]
+    def _awaited(self) -> tuple[Reader | GroupConsumer, ...]:
+        return (*self._consumers.all, *self._configuration.readers, *self.holdings.readers)
 
     # --- committing
 
@@ -225,7 +221,7 @@ class Topology:
         """After 25 ms if something is urgent, else after 250 ms; at once if much has gathered."""
         now_s = self._clock.monotonic_s()
         dirty, large = False, False
-        for each in self._ready():
+        for each in self.holdings.ready:
             assert each.core is not None
             assert each.view is not None
             effects = each.core.effects
@@ -241,136 +237,124 @@ class Topology:
 
     def _commit(self, *, release: frozenset[int] = frozenset()) -> bool:
         """One transaction for all partitions, and only then their stores."""
-        dirty = [each for each in self._ready() if each.core is not None and each.core.effects.emissions]
-        try:
-            journals, receipt = append(self._producer, self._consumers, self.config.names, dirty, release)
-        except (TransactionAborted, NotAMember, LogUnavailable) as error:
-            self._give_up_transaction(error)
+        dirty = [
+            each for each in self.holdings.ready if each.core is not None and each.core.effects.emissions
+        ]
+        if not self._append(dirty, release):
             return False
-        except (ProducerFenced, OutcomeUnknown):
-            self._take_over_again()
-            return False
+        self._dirty_since_s = None
+        self._urgent = False
+        return True
+
+    def _claim(self) -> None:
+        """The first transaction of what was restored: nothing but a journal row of each, so that the newest row always
+        names whoever can hold a transaction open. Only then are the inputs read."""
+        claimed = self.holdings.unclaimed
+        for each in claimed:
+            assert each.core is not None
+            each.core.claim()
+        if not claimed or not self._append(claimed, frozenset()):
+            return
+        for each in claimed:
+            if each.core is not None:  # else its store failed meanwhile
+                each.claimed = True
+                self._consumers.start(each.number, each.core.journal)
+        self._heartbeat_at_s = self._clock.monotonic_s()
+        self.reading = self._guard.read()
+
+    def _append(self, dirty: list[OwnedPartition], release: frozenset[int]) -> bool:
+        """Commit what these have to say, on the log and then in their stores. False: nothing of it is known to stand, and
+        what has to be done about that is done."""
+        outcome = self.transactions.commit(self._consumers, dirty, release)
+        match outcome:
+            case "void":
+                self._rewind(dirty, release)
+                return False
+            case "unknown":  # a new producer, and all partitions as newly assigned
+                self._open_again()
+                return False
+            case Stands():
+                self._store(dirty, outcome)
+                return True
+            case _:
+                assert_never(outcome)
+
+    def _store(self, dirty: list[OwnedPartition], stands: Stands) -> None:
+        """The log has it: now the stores may, and who waits is told."""
+        names = self.config.names
+        stamps = [stands.receipt.last[TopicPartition(names.journal, each.number)][1] for each in dirty]
+        if stamps:
+            self._guard.measured(stamps, stands.sent_s)
         for each in dirty:
             assert each.core is not None
-            stamped_ms = receipt.last[TopicPartition(self.config.names.journal, each.number)][1]
-            self.clock_offset_ms = self._clock.now_ms() - stamped_ms
             damaged = ""
             try:
-                each.committed(receipt, journals[each.number])
+                each.committed(stands.receipt, stands.journals[each.number])
             except StoreCorrupt as error:
                 damaged = str(error)
             except StoreFull as error:
                 self._open_again()  # what the store lacks, the log has
-                self._leave_alone(error)
-                return True
+                self.transactions.leave_alone(error)
+                return
             if damaged:
                 self._rebuild(each, damaged)
                 continue
             self.on_runs(each.core.effects.run_events)
             each.core.effects.reset()
-            self._waiters.applied(self.config.names.jobs, each.number, each.core.journal.jobs_offset)
-            self._waiters.applied(self.config.names.commands, each.number, each.core.journal.commands_offset)
-        self._dirty_since_s = None
-        self._urgent = False
-        self.log_trouble = ""
-        self._pause_s = UNAVAILABLE_PAUSE_S
-        return True
+            self._waiters.applied(names.jobs, each.number, each.core.journal.jobs_offset)
+            self._waiters.applied(names.commands, each.number, each.core.journal.commands_offset)
 
-    def _give_up_transaction(self, error: LogError) -> None:
-        """Nothing of it stands. If the log is away or full, trying again at once would only be a busy loop."""
-        try:
-            self._producer.abort()
-        except LogUnavailable:
-            self._take_over_again()  # it stays open until a new producer can end it
-        else:
-            self._rewind()
-        self.log_trouble = str(error.__cause__ or error)
-        if isinstance(error, LogUnavailable) or isinstance(error.__cause__, LogUnavailable):
-            self._leave_alone(error.__cause__ or error)
-
-    def _leave_alone(self, error: BaseException) -> None:
-        """Log and stores are asked again after a while, and then ever less often."""
-        self.log_trouble = str(error)
-        self._retry_at_s = self._clock.monotonic_s() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, UNAVAILABLE_PAUSE_MAX_S)
-
-    def _paused_s(self) -> float:
-        """How long the loop still leaves the log alone, after it did not take a commit."""
-        return self._retry_at_s - self._clock.monotonic_s()
-
-    def _rewind(self) -> None:
+    def _rewind(self, dirty: list[OwnedPartition], release: frozenset[int]) -> None:
         """The transaction is definitely void: drop its work, and read the inputs again."""
-        for each in self._ready():
+        for each in dirty:
             each.rollback()
             assert each.core is not None
-            self._consumers.start(each.number, each.core.journal)
+            if each.claimed and each.number not in release:
+                self._consumers.start(each.number, each.core.journal)
         self._dirty_since_s = None
         self._urgent = False
-
-    def _take_over_again(self) -> None:
-        """Nobody knows whether the transaction stands: a new producer, and all partitions as newly assigned."""
-        self._producer.close()
-        self._producer = self._log.transactional_producer(self._transactional_id)
-        self._must_init = True
-        self._open_again()
 
     def _open_again(self) -> None:
         """All partitions are opened anew by a later pass: from their stores, and from the log what these lack."""
-        for number, each in list(self.partitions.items()):
+        for number in self.holdings.open_again():
             self._consumers.hold(number)
-            each.close()
-            self._unopened[number] = False
-            del self.partitions[number]
         self._dirty_since_s = None
         self._urgent = False
 
     # --- owning partitions
 
-    def _assigned(self, partitions: list[int]) -> None:
-        """They are opened by the pass that this poll is part of, or by a later one, if the log does not answer."""
-        self._unopened |= dict.fromkeys(partitions, True)
-
-    def _restore_some(self) -> int:
-        """Open what was assigned, go on with what is being restored. Returns how many partitions are not ready yet."""
+    def _take_over(self, configuration: Configuration) -> bool:
+        """Go on with what comes to us, and with what we follow. Returns whether there is more of it to read at once."""
         try:
-            self._open_assigned()
-            self._step_restores()
+            if not self._consumers.joined:
+                self._consider_joining(configuration)
+            self.transactions.renew()
+            moved = self.holdings.open(configuration)
+            moved |= self.holdings.restore(self._rebuild)
+            self._claim()
+            moved |= self.holdings.follow(configuration)
         except (LogUnavailable, StoreFull) as error:
             # All of it goes on where it was, once the log can be reached again, or there is space.
             if isinstance(error, StoreFull):
                 self._open_again()
-            self._leave_alone(error)
-        return len(self._unopened) + sum(not each.ready for each in self.partitions.values())
+            self.transactions.leave_alone(error)
+            return False
+        return moved
 
-    def _open_assigned(self) -> None:
-        """Fence whoever may still hold a transaction open there, ourselves included; then restoring begins."""
-        if self._must_init:
-            self._producer.init()
-            self._must_init = False
-        for number, is_new in list(self._unopened.items()):
-            if is_new:
-                self._fence_owner_of(number)
-            self.partitions[number] = OwnedPartition(number, self._own, self._configuration.current)
-            del self._unopened[number]
+    def _consider_joining(self, configuration: Configuration) -> None:
+        """At once if nobody is there to work; else as soon as a takeover would have next to nothing to read."""
+        now_s = self._clock.monotonic_s()
+        if self.config.standby and not self.holdings.is_current(configuration):
+            if now_s < self._join_look_at_s:
+                return
+            self._join_look_at_s = now_s + JOIN_LOOK_S
+            if self._log.members(self.config.names.streams_group):
+                return
+        self._consumers.join()
 
-    def _fence_owner_of(self, number: int) -> None:
-        newest = newest_journal(self._log, self.config.names, number)
-        if newest is None or newest.released or newest.transactional_id == self._transactional_id:
-            return
-        predecessor = self._log.transactional_producer(newest.transactional_id)
-        try:
-            predecessor.init()
-        finally:
-            predecessor.close()
-
-    def _step_restores(self) -> None:
-        """A partition that is complete starts with a commit of its own journal row, so that the newest row always names
-        whoever can hold a transaction open."""
-        for each in list(self.partitions.values()):
-            if each.restore is not None and each.step_restore(RESTORE_STEP, 0.0):
-                assert each.core is not None
-                self._consumers.start(each.number, each.core.journal)
-                each.core.claim()
+    def _assigned(self, partitions: list[int]) -> None:
+        """They are opened by the pass that this poll is part of, or by a later one, if the log does not answer."""
+        self.holdings.handovers.add(partitions)
 
     def _rebuild(self, each: OwnedPartition, damaged: str) -> None:
         """A damaged store is no loss: everything in it is on the log. What was not committed is read again.
@@ -384,40 +368,69 @@ class Topology:
             )
         logger.warning("partition %d is rebuilt from the log: %s", each.number, damaged)
         self._consumers.hold(each.number)
-        each.reopen(wipe=True)
+        each.rebuild()
 
     def _revoked(self, partitions: list[int]) -> None:
         """Commit, write `released`, close the stores: the next owner need not fence us.
 
         After a failure nothing is committed: a pass may have been done by halves, or the log may have its effects already.
         """
-        mine = [self.partitions[number] for number in partitions if number in self.partitions]
-        for each in mine:
-            if each.core is not None:
-                each.core.claim()
-        if not self.failed and any(each.core is not None for each in mine):
-            self._commit(release=frozenset(partitions))
-        self._lost(partitions)
+        mine = frozenset(each.number for each in self.holdings.ready) & frozenset(partitions)
+        if mine and not self.failed and not self.transactions.in_doubt:
+            self._release(mine)
+        for number in partitions:
+            self._drop(number)
+
+    def _release(self, mine: frozenset[int]) -> None:
+        """One transaction for all. Around a rebalance it may be refused to healthy members, too: then once more, without
+        the work that was dropped with it, which is the next owner's."""
+        for _ in range(RELEASE_TRIES):
+            for each in self.holdings.ready:
+                if each.number in mine and each.core is not None:
+                    each.core.claim()
+            if self._commit(release=mine) or self.transactions.in_doubt or self.transactions.paused_s > 0:
+                return
 
     def _lost(self, partitions: list[int]) -> None:
-        """Drop without commit."""
+        """Drop without commit. Whoever has them now has fenced us."""
         for number in partitions:
-            self._unopened.pop(number, None)
-            each = self.partitions.pop(number, None)
-            if each is not None:
-                self._consumers.stop(number)
-                each.close()
+            self._drop(number)
+        self.transactions.in_doubt = True
+
+    def _drop(self, number: int) -> None:
+        if self.holdings.drop(number, self._configuration.current):
+            self._consumers.stop(number)
 
     # --- for the API
+
+    @property
+    def partitions(self) -> dict[int, OwnedPartition]:
+        """What is ours and opened; changed by the loop's thread only."""
+        return self.holdings.partitions
 
     @property
     def configuration(self) -> Configuration:
         return self._configuration.current
 
     @property
+    def held(self) -> str:
+        """Why no timer fires of what is ours and restored; "": they do."""
+        return self.reading.held if self.holdings.ready else ""
+
+    @property
+    def log_trouble(self) -> str:
+        """What the last commit failed with; "" once one succeeded again."""
+        return self.transactions.trouble
+
+    @property
+    def clock_offset_ms(self) -> int:
+        """How far the wall clock is off the log's, as far as the last commit has proven."""
+        return self._guard.offset_ms
+
+    @property
     def unopened(self) -> tuple[int, ...]:
-        """Partitions that are ours, and wait for the log to answer before they can be opened."""
-        return tuple(self._unopened)
+        """Partitions that are ours, and wait for their former owner to be fenced, or for the log to answer."""
+        return tuple(sorted(self.holdings.handovers.partitions))
 
     def applied(self, topic: str, partition: int, offset: int) -> "Future[None]":
         """Done when the record was applied and the commit stands. From any thread."""

@@ -63,10 +63,12 @@ class Process:
         *,
         partitions: int = 1,
         clock_mode: ClockMode = "guarded",
+        log_has_clock: bool = True,
     ) -> None:
         self.path = path
         self.environment = environment
         self.clock_mode: ClockMode = clock_mode
+        self.log_has_clock = log_has_clock
         self.partitions = partitions
         self.clock = FakeClock(T0)
         self.log = MemoryLog(self.clock)
@@ -93,7 +95,14 @@ class Process:
     def open(self, name: str = "s0") -> Topology:
         """Start it, and do nothing yet."""
         self.name = name
-        config = StreamsConfig(data=self.path / name, client_id=name, clock_mode=self.clock_mode, check=True)
+        config = StreamsConfig(
+            data=self.path / name,
+            client_id=name,
+            clock_mode=self.clock_mode,
+            log_has_clock=self.log_has_clock,
+            check=True,
+            threads=False,
+        )
         log = self.wrap(self.log.client(name))
         self._topology = Topology(config, self.clock, log, self.environment)
         self.answers = Answers(self._topology, self.clock)
@@ -126,8 +135,7 @@ class Process:
             self._release()
 
     def _release(self) -> None:
-        for each in self.topology.partitions.values():
-            each.close()
+        self.topology.abandon()
         self._topology = None
 
     # --- time
@@ -256,9 +264,16 @@ class Process:
 
 @contextmanager
 def process_in(
-    path: Path, environment: StoreEnvironment, *, partitions: int = 1, clock_mode: ClockMode = "guarded"
+    path: Path,
+    environment: StoreEnvironment,
+    *,
+    partitions: int = 1,
+    clock_mode: ClockMode = "guarded",
+    log_has_clock: bool = True,
 ) -> Iterator[Process]:
-    process = Process(path, environment, partitions=partitions, clock_mode=clock_mode)
+    process = Process(
+        path, environment, partitions=partitions, clock_mode=clock_mode, log_has_clock=log_has_clock
+    )
     try:
         yield process
     finally:

@@ -309,11 +309,15 @@ def test_health_counts_what_is_committed(various: Process) -> None:
     assert all(now_ms - 6_000 <= each.watermark_ms <= each.tick_ms <= now_ms for each in health)
 
 
-def test_what_is_overdue_while_the_clock_is_held_is_counted(process: Process) -> None:
-    process.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
-    process.clock.step_wall(3_600_000)
-    process.run(20_000, every_ms=100)
-    assert 1 == sum(each.overdue for each in process.answers.health())
+def test_what_is_overdue_while_the_clock_is_held_is_counted(
+    place: Path, environment: StoreEnvironment
+) -> None:
+    with process_in(place, environment, log_has_clock=False) as process:
+        process.start()
+        process.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
+        process.clock.step_wall(3_600_000)
+        process.run(20_000, every_ms=100)
+        assert 1 == sum(each.overdue for each in process.answers.health())
 
 
 def test_before_anything_is_assigned_all_partitions_are_missing(
@@ -418,7 +422,7 @@ def test_recent_runs_of_partitions_that_are_elsewhere_are_left_to_who_goes_on_wi
 
 def test_why_nothing_fires_is_said_in_the_order_of_weight(process: Process) -> None:
     assert "" == process.answers.broken()
-    process.topology.log_trouble = "12 MiB left"
+    process.topology.transactions.trouble = "12 MiB left"
     assert "12 MiB left" in process.answers.broken()
     process.clock.step_wall(3_600_000)
     process.step()

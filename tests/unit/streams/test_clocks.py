@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.clock import FakeClock
-from tocsin.streams.clocks import JITTER_MS, STEADY_S, STEP_MS, ClockGuard
+from tocsin.streams.clocks import JITTER_MS, STEADY_S, STEP_MS, ClockGuard, WallClock
 
 HOUR_MS = 3_600_000
 
@@ -127,7 +127,7 @@ def test_a_machine_that_was_suspended_for_a_night_is_not_held() -> None:
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
 def test_mode_wall_believes_every_step(step_ms: int) -> None:
     clock = FakeClock()
-    guard = ClockGuard(clock, "wall")
+    guard = WallClock(clock)
     guard.read()
     clock.step_wall(step_ms)
     assert (clock.now_ms(), "") == (guard.read().now_ms, guard.read().held)

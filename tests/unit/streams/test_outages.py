@@ -23,7 +23,7 @@ from tocsin.log.port import (
 from tocsin.schemas.job import Overlap, Schedule
 from tocsin.streams.rocks import Database
 from tocsin.streams.store import StoreEnvironment, StoreFull
-from tocsin.streams.topology import UNAVAILABLE_PAUSE_MAX_S, UNAVAILABLE_PAUSE_S
+from tocsin.streams.transaction import UNAVAILABLE_PAUSE_MAX_S, UNAVAILABLE_PAUSE_S
 from tocsin.streams.view import View
 
 HOURLY = Schedule(every_ms=3_600_000)

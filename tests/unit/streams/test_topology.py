@@ -40,6 +40,14 @@ def process(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
 
 
 @pytest.fixture
+def alone(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
+    """A process whose log takes its time from the process's own machine."""
+    with process_in(place, environment, log_has_clock=False) as made:
+        made.start()
+        yield made
+
+
+@pytest.fixture
 def sleeper(place: Path, environment: StoreEnvironment) -> Iterator[Process]:
     """A process whose run() lets time pass when it waits; see run_for()."""
     with process_in(place, environment) as made:
@@ -137,53 +145,53 @@ def test_a_report_that_comes_with_the_end_of_the_lease_is_read_first(sleeper: Pr
     assert "succeeded" == sleeper.run_events()[-1].status
 
 
-# --- a clock that is held
+# --- a clock that is held, on a log without a clock of its own
 
 
-def test_while_the_clock_is_held_inputs_are_applied_and_nothing_fires(process: Process) -> None:
-    process.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
-    process.run(3_000)
-    before, watermark_ms = process.dispatched(), process.journals()[-1].watermark_ms
-    process.clock.step_wall(3_600_000)
-    process.step()
-    assert "stepped by 3600.0 s" in process.answers.broken()
-    process.define(job(HOURLY, id="b"))
-    process.run(30_000, every_ms=100)
-    assert before == process.dispatched()
-    assert 1 == process.row("default/b").revision
-    held = process.journals()[-1]
+def test_while_the_clock_is_held_inputs_are_applied_and_nothing_fires(alone: Process) -> None:
+    alone.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
+    alone.run(3_000)
+    before, watermark_ms = alone.dispatched(), alone.journals()[-1].watermark_ms
+    alone.clock.step_wall(3_600_000)
+    alone.step()
+    assert "stepped by 3600.0 s" in alone.answers.broken()
+    alone.define(job(HOURLY, id="b"))
+    alone.run(30_000, every_ms=100)
+    assert before == alone.dispatched()
+    assert 1 == alone.row("default/b").revision
+    held = alone.journals()[-1]
     assert (False, watermark_ms) == (held.fired, held.watermark_ms)
     assert held.now_ms - T0 < 60_000  # time goes on as if the clock had not been moved
-    assert process.topology.wait_s() >= 0.2  # what is overdue does not make a busy loop
+    assert alone.topology.wait_s() >= 0.2  # what is overdue does not make a busy loop
 
 
-def test_when_the_clock_is_believed_again_what_was_due_is_decided(process: Process) -> None:
-    process.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
-    process.run(3_000)
-    before = process.dispatched()
-    process.clock.step_wall(-3_600_000)
-    process.run(59_000, every_ms=100)
-    assert before == process.dispatched()
-    process.run(2_000)
-    assert "" == process.answers.broken()
-    process.run(3_600_000 - 60_000, every_ms=5_000)  # the hour that the clock has to make up for
-    process.run(10_000)
-    assert len(process.dispatched()) > len(before)
-    nominals = sorted(due.nominal_ms for due in process.dues())
+def test_when_the_clock_is_believed_again_what_was_due_is_decided(alone: Process) -> None:
+    alone.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
+    alone.run(3_000)
+    before = alone.dispatched()
+    alone.clock.step_wall(-3_600_000)
+    alone.run(59_000, every_ms=100)
+    assert before == alone.dispatched()
+    alone.run(2_000)
+    assert "" == alone.answers.broken()
+    alone.run(3_600_000 - 60_000, every_ms=5_000)  # the hour that the clock has to make up for
+    alone.run(10_000)
+    assert len(alone.dispatched()) > len(before)
+    nominals = sorted(due.nominal_ms for due in alone.dues())
     assert len(nominals) == len(set(nominals))
-    rows = process.journals()
+    rows = alone.journals()
     assert all(after.now_ms >= row.now_ms for row, after in pairwise(rows))
 
 
-def test_a_clock_that_comes_back_fires_at_once(process: Process) -> None:
-    process.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
-    process.run(3_000)
-    process.clock.step_wall(3_600_000)
-    process.run(10_000)
-    process.clock.step_wall(-3_600_000)
-    process.run(500)
-    assert "" == process.answers.broken()
-    late = [due for due in process.dues() if due.emitted_ms > T0 + 13_000]
+def test_a_clock_that_comes_back_fires_at_once(alone: Process) -> None:
+    alone.apply(job(Schedule(every_ms=5_000, anchor_ms=T0), overlap=ALLOW))
+    alone.run(3_000)
+    alone.clock.step_wall(3_600_000)
+    alone.run(10_000)
+    alone.clock.step_wall(-3_600_000)
+    alone.run(500)
+    assert "" == alone.answers.broken()
+    late = [due for due in alone.dues() if due.emitted_ms > T0 + 13_000]
     assert [T0 + 15_000, T0 + 20_000] == [due.due_ms for due in late]
 
 
