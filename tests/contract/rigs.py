@@ -16,6 +16,7 @@ from tocsin.log.port import (
     EventLog,
     GroupConsumer,
     Headers,
+    Producer,
     Reader,
     Record,
     TopicPartition,
@@ -32,6 +33,13 @@ class Rig:
     shares: bool
     """See conftest.SHARING."""
     log: EventLog
+    _id: str = ""
+    _writer: tuple[EventLog, Producer] | None = None
+
+    def own(self, name: str) -> str:
+        """The name made the test's own: a log may be shared by many tests at a time."""
+        self._id = self._id or new_id()[:12]
+        return f"{name}.{self._id}"
 
     def process(self, name: str) -> EventLog:
         raise NotImplementedError
@@ -65,7 +73,9 @@ class Rig:
     ) -> list[Delivery]:
         """Produce the values, plainly, and wait until they are acknowledged."""
         deliveries: list[Delivery] = []
-        producer = self.log.producer()
+        if self._writer is None or self._writer[0] is not self.log:
+            self._writer = (self.log, self.log.producer())
+        producer = self._writer[1]
         for value in values:
             producer.produce(
                 topic,
@@ -76,7 +86,6 @@ class Rig:
                 on_delivery=deliveries.append,
             )
         assert producer.flush(PATIENCE_S) == 0
-        producer.close()
         assert [None] * len(values) == [delivery.error for delivery in deliveries]
         return deliveries
 
@@ -105,14 +114,23 @@ def take_up_to(consumer: Reader, end: int, where: TopicPartition) -> list[Record
     return records
 
 
-def everything(log: EventLog, topic: str, partition: int = 0) -> list[Record]:
-    """All that a committed reader can see of a partition now."""
+def everything(log: EventLog, topic: str, partition: int = 0, *, at_least: int = 0) -> list[Record]:
+    """All that a committed reader can see of a partition now, or once it sees `at_least` so many records."""
     where = TopicPartition(topic, partition)
     reader = log.reader()
-    reader.assign({where: log.begin_offset(where)})
-    records = take_up_to(reader, log.end_offset(where, "committed"), where)
-    reader.close()
-    return records
+    records: list[Record] = []
+    while True:
+        reader.assign({where: log.begin_offset(where)})
+        end = log.end_offset(where, "committed")
+        records = take_up_to(reader, end, where)
+        if len(records) >= at_least:
+            reader.close()
+            return records
+        _until_end_moves(log, where, end)
+
+
+def _until_end_moves(log: EventLog, where: TopicPartition, end: int) -> None:
+    until(lambda: log.end_offset(where, "committed") > end, lambda: None)
 
 
 def values(records: Sequence[Record]) -> list[bytes | None]:

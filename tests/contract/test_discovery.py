@@ -40,7 +40,7 @@ def test_the_ends_of_no_partition_are_none(rig: Rig) -> None:
 
 def test_the_ends_of_an_open_transaction_are_told_apart_by_isolation(storing: Rig) -> None:
     topic = storing.topic(partitions=2)
-    producer = storing.log.transactional_producer("streams-0")
+    producer = storing.log.transactional_producer(storing.own("streams-0"))
     producer.init()
     producer.begin()
     producer.produce(topic, partition=0, key=b"k", value=b"open")

@@ -165,7 +165,7 @@ def test_a_member_pauses_resumes_and_seeks(rig: Rig) -> None:
 def test_open_and_aborted_records_are_not_shown_to_a_member(rig: Rig) -> None:
     topic = rig.topic()
     member = _joined(rig.log, topic)
-    producer = rig.log.transactional_producer("streams-0")
+    producer = rig.log.transactional_producer(rig.own("streams-0"))
     producer.init()
     producer.begin()
     producer.produce(topic, partition=0, key=b"k", value=b"aborted")
@@ -369,7 +369,7 @@ def test_a_rebalance_ends_the_generation_and_a_poll_learns_the_new_one(sharing: 
     until(lambda: len(second.owned) == 1, step)
     until(lambda: first.consumer.metadata().generation == second.consumer.metadata().generation, step)
     assert before.generation < first.consumer.metadata().generation
-    producer = sharing.log.transactional_producer("streams-0")
+    producer = sharing.log.transactional_producer(sharing.own("streams-0"))
     producer.init()
     producer.begin()
     with pytest.raises(NotAMember):

@@ -54,7 +54,7 @@ def test_waiting_ends_when_a_record_arrives(blocking: Rig) -> None:
 def test_waiting_ends_when_a_transaction_is_committed(blocking: Rig) -> None:
     topic = blocking.topic()
     waiting = _Waiting(blocking.log, [_reader(blocking, topic)], PATIENCE_S)
-    producer = blocking.log.transactional_producer("streams-0")
+    producer = blocking.log.transactional_producer(blocking.own("streams-0"))
     producer.init()
     producer.begin()
     producer.produce(topic, partition=0, key=b"k", value=b"v")
@@ -116,7 +116,7 @@ def test_transactions_of_several_threads_are_each_whole(blocking: Rig, threads: 
     topic = blocking.topic(partitions=2)
 
     def write(name: str) -> None:
-        producer = blocking.log.transactional_producer(name)
+        producer = blocking.log.transactional_producer(blocking.own(name))
         producer.init()
         for number in range(25):
             producer.begin()

@@ -198,7 +198,8 @@ class TransactionalProducer(Protocol):
         ...
 
     def commit(self) -> CommitReceipt:
-        """Make all of the transaction durable and visible at once.
+        """Make all of the transaction durable, and visible all together: on return, or moments later (Kafka answers once
+        the commit is decided, and writes the markers that make it visible to the partitions after that).
 
         Raises TransactionAborted (definite, also when the log is full: the cause is LogFull), ProducerFenced, or
         OutcomeUnknown.

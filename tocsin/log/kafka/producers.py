@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -10,8 +11,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
+from tocsin.log.kafka.connections import connect
 from tocsin.log.kafka.errors import describe, error_of, to_log_error
-from tocsin.log.kafka.settings import CLOSE_S, CONNECTION, PLAIN_PRODUCER, PRODUCING
+from tocsin.log.kafka.settings import CLOSE_S, CONNECT_S, CONNECTION, PLAIN_PRODUCER, PRODUCING
 from tocsin.log.kafka.topics import Topics
 from tocsin.log.limits import check_key, check_record
 from tocsin.log.partitioner import partition_for
@@ -43,6 +45,7 @@ class KafkaProducer:
             **troubles.options(),
         }
         self._producer: ck.Producer | None = self._make()
+        self._is_connected = False
         self._keyless = 0
         self._called = 0
 
@@ -62,6 +65,9 @@ class KafkaProducer:
         cleanup = self._topics.check(where)
         check_record(topic, key, value, headers)
         check_key(topic, cleanup, key)
+        if not self._is_connected:
+            self._is_connected = True
+            connect(self._open(), CONNECT_S)
         callback = partial(self._delivered, where, on_delivery)
         try:
             self._open().produce(topic, value, key, partition, callback, headers=list(headers))
@@ -77,11 +83,18 @@ class KafkaProducer:
 
     def poll(self) -> int:
         before = self._called
-        self._open().poll(0)
+        try:
+            self._open().poll(0)
+        except KafkaException as exception:
+            self._replace(error_of(exception))
         return self._called - before
 
     def flush(self, timeout_s: float) -> int:
-        return self._open().flush(timeout_s)
+        try:
+            return self._open().flush(timeout_s)
+        except KafkaException as exception:
+            self._replace(error_of(exception))
+            return 0
 
     def close(self) -> None:
         """Safe twice. What is not acknowledged within a few seconds is given up; no callback is called any more."""
@@ -89,10 +102,9 @@ class KafkaProducer:
         if producer is None:
             return
         self._on_close(self)
-        producer.flush(CLOSE_S)
-        producer.purge()
-        producer.flush(0)
-        producer.close()
+        with suppress(KafkaException):
+            producer.flush(CLOSE_S)
+        _discard(producer)
 
     # --- the rest -------------------------------------------------------------------------------------------------------
 
@@ -142,8 +154,13 @@ class KafkaProducer:
     def _replace(self, error: KafkaError) -> None:
         """librdkafka never writes again after a fatal error; what it held is told as failed, and a new one goes on."""
         logger.warning("a new producer takes over: %s", describe(error))
-        broken = self._open()
-        broken.purge()
-        broken.flush(1.0)
-        broken.close()
+        _discard(self._open())
         self._producer = self._make()
+        self._is_connected = False
+
+
+def _discard(producer: ck.Producer) -> None:
+    """Its threads and connections end with the last reference to it; what it still holds is told as failed."""
+    with suppress(KafkaException):
+        producer.purge()
+        producer.flush(1.0)

@@ -20,6 +20,9 @@ down; after a broker's death (6.8 - 12.9 s, measured) the caller is told LogUnav
 OPEN_S: Final = 10.0
 """How long KafkaLog.open() tries to reach any broker."""
 
+CONNECT_S: Final = 2.0
+"""A new producer's first connection: 30 ms (measured), a handshake more with TLS. Not being connected is no failure yet."""
+
 CREATE_TOPICS_S: Final = 30.0
 """Creating topics on three brokers took up to 2 s; this leaves room for a cluster that is just starting."""
 

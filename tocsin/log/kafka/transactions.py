@@ -63,7 +63,6 @@ class KafkaTransactionalProducer:
         self._why = ""
         """What it failed or died of."""
         self._last: dict[tuple[str, int], tuple[int, int]] = {}
-        self._is_open = True
         options: dict[str, Any] = {
             **config.properties,
             **CONNECTION,
@@ -74,7 +73,7 @@ class KafkaTransactionalProducer:
             "transactional.id": transactional_id,
         }
         try:
-            self._producer = ck.Producer(options | troubles.options())
+            self._made: ck.Producer | None = ck.Producer(options | troubles.options())
         except KafkaException as exception:
             raise to_log_error(error_of(exception), "make a producer", troubles.explain) from None
 
@@ -178,26 +177,33 @@ class KafkaTransactionalProducer:
 
     def abort(self) -> None:
         if self._state not in ("open", "failed"):
-            if self._state == "dead" and self._is_open:
+            if self._state == "dead" and self._made is not None:
                 raise LogUnavailable(f"the producer of {self._id} is used up ({self._why}): make a new one")
             return
         self._abort(ABORT_S)
 
     def close(self) -> None:
         """Safe twice. What the log cannot be told now it ends by itself, or when the next producer of the id comes."""
-        if not self._is_open:
+        if self._made is None:
             return
-        self._is_open = False
         self._on_close(self)
         if self._state in ("open", "failed"):
             with suppress(LogError):
                 self._abort(CLOSE_S)
-        self._state = "dead"
-        # close() would abort once more, without a limit; what is still queued is of no use.
-        self._producer.purge()
-        self._producer.flush(0)
+        self._state, self._why = "dead", self._why or "it is closed"
+        # librdkafka's close() would abort once more, without a limit. What is still queued is of no use.
+        with suppress(KafkaException):
+            self._made.purge()
+            self._made.flush(0)
+        self._made = None  # the last reference: connections and threads go with it
 
     # --- the rest -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _producer(self) -> ck.Producer:
+        if self._made is None:
+            raise ProducerFenced(f"this producer of {self._id} is closed: make a new one and init() it")
+        return self._made
 
     def _delivered(self, error: KafkaError | None, message: "ck.Message[bytes, bytes]") -> None:
         """Records of a partition are acknowledged in order, so the last one called is the last one."""
