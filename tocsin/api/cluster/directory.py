@@ -18,6 +18,8 @@ from tocsin.streams.queries import MissingPartition
 
 REFRESH_MIN_S: Final = 1.0
 """The group is described at most so often: it is a request to its coordinator."""
+REFRESH_MAX_S: Final = 2.0
+"""How long a question waits for it."""
 REFRESH_IDLE_S: Final = 5.0
 """And at least so often, so that the first question after a rebalance usually finds the new owner."""
 MEMBERS_S: Final = 10.0
@@ -124,8 +126,12 @@ class Directory:
             detail = "no streams process is running"
         return MissingPartition(partition=partition, reason="no-owner", detail=detail)
 
-    def age_s(self) -> float:
-        """How long ago the group was asked for last."""
+    @property
+    def may_look(self) -> bool:
+        """Whether refresh() answers soon: it is not too early for it, or under way already."""
+        return self._age_s() >= REFRESH_MIN_S or not (self._refreshing is None or self._refreshing.done())
+
+    def _age_s(self) -> float:
         return self._clock.monotonic_s() - self._asked_s
 
     # --- looking
@@ -134,7 +140,7 @@ class Directory:
         """Look again and again, until cancelled."""
         while True:
             waited = REFRESH_MIN_S if self._is_unsettled() else REFRESH_IDLE_S
-            if self.age_s() >= waited:
+            if self._age_s() >= waited:
                 await self.refresh()
             await asyncio.sleep(LOOK_AROUND_S)
 
@@ -142,14 +148,14 @@ class Directory:
         return bool(self.trouble or len(self.owners.by_partition) < self._partitions() or self.unsettled())
 
     async def refresh(self) -> None:
-        """As of some moment after this call, unless the log does not answer. Many callers cost one request."""
+        """As of a moment ago, unless the log does not answer within 2 s. Many callers cost one request."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
         # It may be cancelled for one caller, not for the others.
-        await asyncio.wait({self._refreshing})
+        await asyncio.wait({self._refreshing}, timeout=REFRESH_MAX_S)
 
     async def _refresh(self) -> None:
-        early_s = REFRESH_MIN_S - self.age_s()
+        early_s = REFRESH_MIN_S - self._age_s()
         if early_s > 0:
             await asyncio.sleep(early_s)
         self._asked_s = self._clock.monotonic_s()

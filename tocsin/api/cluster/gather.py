@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from tocsin.api.cluster import wire
 from tocsin.api.cluster.client import NotNow, NotOwned, OwnerClient, OwnerFailed
-from tocsin.api.cluster.directory import REFRESH_MIN_S, Directory
+from tocsin.api.cluster.directory import Directory
 from tocsin.api.cluster.merging import merge_dead_letters, merge_jobs, merge_recent_runs
 from tocsin.api.cluster.waits import NotAnswered
 from tocsin.log.partitioner import partition_for
@@ -49,8 +49,7 @@ class Gather:
     # --- by key
 
     async def get_job(self, key: JobKey) -> JobView | None:
-        found = await self._of_key(key, "job", {"key": key}, _blobs)
-        return wire.job_of(found[0]) if found else None
+        return await self._of_key(key, "job", {"key": key}, lambda data: _one(data, wire.job_of))
 
     async def get_jobs(self, keys: Sequence[JobKey]) -> Mapping[JobKey, JobView]:
         by_partition: dict[int, list[JobKey]] = {}
@@ -77,8 +76,7 @@ class Gather:
             key = job_key_of(run_id)
         except ValueError:
             return None
-        found = await self._of_key(key, "run", {"run_id": run_id}, _blobs)
-        return wire.run_of(found[0]) if found else None
+        return await self._of_key(key, "run", {"run_id": run_id}, lambda data: _one(data, wire.run_of))
 
     def _number_of(self, key: str) -> int:
         return partition_for(key.encode(), self._partitions())
@@ -116,7 +114,7 @@ class Gather:
     async def _is_worth_another(self, missing: MissingPartition, number: int, asked: str | None) -> bool:
         """Whether a second try may find what the first did not. Looks at the group again, if that is not too early:
         somebody waits for an answer, and who asks again will see what the next look finds."""
-        if missing.reason == "moving" or self._directory.age_s() >= REFRESH_MIN_S:
+        if missing.reason == "moving" or self._directory.may_look:
             await self._directory.refresh()
         url = self._directory.owner_of(number)
         return url is not None and (url != asked or missing.reason == "moving")
@@ -220,7 +218,7 @@ class Gather:
     async def _worth_another(self, missing: Mapping[int, MissingPartition]) -> frozenset[int]:
         before = {number: self._directory.owner_of(number) for number in missing}
         moving = any(each.reason == "moving" for each in missing.values())
-        if moving or self._directory.age_s() >= REFRESH_MIN_S:
+        if moving or self._directory.may_look:
             await self._directory.refresh()
         return frozenset(
             number
@@ -236,6 +234,9 @@ class Gather:
         return found.health, found.broken
 
     async def stand(self) -> Standing:
+        directory = self._directory
+        if len(directory.owners.by_partition) < self._partitions() and directory.may_look:
+            await directory.refresh()
         by_owner: dict[str, list[int]] = {}
         found: dict[int, PartitionHealth] = {}
         for number in range(self._partitions()):
@@ -295,8 +296,9 @@ async def _all_of(asked: Iterable[Awaitable[T]]) -> list[T]:
     return list(await asyncio.gather(*asked))
 
 
-def _blobs(data: bytes) -> list[bytes]:
-    return wire.unpack(data)[1]
+def _one(data: bytes, read: Callable[[bytes], T]) -> T | None:
+    _, blobs = wire.unpack(data)
+    return read(blobs[0]) if blobs else None
 
 
 def _some_views(data: bytes) -> tuple[int, list[JobView]]:

@@ -98,7 +98,7 @@ class _Owner:
 
     def _is_ours(self, given: str) -> bool:
         secret = self._secret().encode()
-        return bool(secret) and hmac.compare_digest(given.encode("utf-8", "surrogateescape"), secret)
+        return bool(secret) and hmac.compare_digest(given.encode("latin-1"), secret)
 
     # --- one partition
 
