@@ -25,9 +25,9 @@ def shift_clock(ms: int) -> None:
 
 def die_in_transaction(number: int) -> None:
     """Counts the transactions that were asked to commit; the given one is left open."""
-    from tocsin.log.kafka import producers
+    from tocsin.log.kafka.transactions import KafkaTransactionalProducer
 
-    real = producers.KafkaTransactionalProducer.commit
+    real = KafkaTransactionalProducer.commit
     asked = 0
 
     def commit(self: Any) -> Any:
@@ -40,7 +40,7 @@ def die_in_transaction(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(self)
 
-    producers.KafkaTransactionalProducer.commit = commit  # type: ignore[method-assign]
+    KafkaTransactionalProducer.commit = commit  # type: ignore[method-assign]
 
 
 def main() -> None:

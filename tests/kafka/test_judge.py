@@ -238,6 +238,12 @@ def test_a_tick_that_two_owners_wrote_is_double() -> None:
     assert 1 == len(story.verdict().double)
 
 
+def test_a_tick_may_be_told_again_by_its_owner_when_it_gives_the_partition_up() -> None:
+    Story(journals=[tick(1), tick(2), tick(2, released=True), tick(3)]).verdict().check()
+    other = tick(2, released=True, transactional_id="other")
+    assert 1 == len(Story(journals=[tick(1), tick(2), other, tick(3)]).verdict().double)
+
+
 def test_a_position_that_goes_back_is_wrong() -> None:
     story = Story(journals=[tick(1, jobs_offset=5), tick(2, jobs_offset=4)])
     assert ["partition 0, tick 2 of one: jobs_offset went back"] == story.verdict().wrong
