@@ -10,7 +10,12 @@ from tocsin.schemas import codec
 from tocsin.schemas.records import Cluster, Queue
 from tocsin.schemas.topics import TopicNames, base_topics, queue_topics
 from tocsin.streams.config import DEFAULT_QUEUES, Configuration
-from tocsin.streams.configuration import ConfigurationReader, NewerSchemaLevel, NotInitialised
+from tocsin.streams.configuration import (
+    ConfigurationReader,
+    NewerSchemaLevel,
+    NotInitialised,
+    OtherTimeZoneData,
+)
 
 ACKNOWLEDGED_WITHIN_S: Final = 30.0
 
@@ -18,11 +23,17 @@ ACKNOWLEDGED_WITHIN_S: Final = 30.0
 def bootstrap(log: EventLog, names: TopicNames, *, partitions: int, queue_partitions: int) -> Configuration:
     """Everything that a node needs exists afterwards. What is there already stays as it is.
 
-    Raises TopicMismatch if the log was made with another number of partitions, NewerSchemaLevel, LogUnavailable.
+    Time-zone data of another version than this process has are its to change only while no stream processor works: what
+    they have armed is computed with it, each for its own partitions.
+
+    Raises TopicMismatch if the log was made with another number of partitions, NewerSchemaLevel, OtherTimeZoneData,
+    LogUnavailable.
     """
     current = _current(log, names)
     if current is not None:
         _check(current.cluster, partitions)
+        if current.cluster.tzdata != tzdata_version() and log.members(names.streams_group):
+            raise OtherTimeZoneData(wanted=current.cluster.tzdata, have=tzdata_version())
     log.create_topics(base_topics(names, partitions))
     written: list[tuple[str, Cluster | Queue]] = []
     wanted = Cluster(

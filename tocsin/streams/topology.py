@@ -18,7 +18,7 @@ from tocsin.log.port import EventLog, GroupConsumer, LogUnavailable, Reader, Top
 from tocsin.schemas.records import RunEvent
 from tocsin.streams.clocks import Reading, guard_for
 from tocsin.streams.config import Configuration
-from tocsin.streams.configuration import ConfigurationReader
+from tocsin.streams.configuration import ConfigurationReader, NewerSchemaLevel, OtherTimeZoneData
 from tocsin.streams.feed import Feed
 from tocsin.streams.holdings import Holdings
 from tocsin.streams.inputs import Batch, Consumers
@@ -109,9 +109,8 @@ class Topology:
         self._stopping = Event()
         self._closed = False
         self.reading = Reading(now_ms=0)
-        self.failed = ""
-        """Why the loop has ended, if it failed."""
-        self.on_runs: Callable[[list[RunEvent]], None] = _ignore
+        self.failed = ""  # why the loop has ended, if it failed
+        self.on_runs: Callable[[list[RunEvent]], None] = lambda _: None
         """Called on the loop's thread with the run events of each commit."""
 
     # --- the loop
@@ -125,6 +124,10 @@ class Topology:
                     self._log.wait((), self.transactions.paused_s)
                 elif not (done.records or done.timers_left or done.more):
                     self._log.wait(self._awaited(), self.wait_s())
+        except (NewerSchemaLevel, OtherTimeZoneData) as error:
+            self.close()  # nothing was done by halves: what was folded before it came to this is committed
+            self.failed = f"the stream processor stopped: {error}"
+            raise
         except Exception as error:
             self.failed = f"the stream processor stopped: {type(error).__name__}: {error}"
             raise
@@ -413,6 +416,11 @@ class Topology:
         return self._configuration.current
 
     @property
+    def joined(self) -> bool:
+        """Whether the group was asked for partitions."""
+        return self._consumers.joined
+
+    @property
     def held(self) -> str:
         """Why no timer fires of what is ours and restored; "": they do."""
         return self.reading.held if self.holdings.ready else ""
@@ -437,7 +445,3 @@ class Topology:
         future = self._waiters.add(topic, partition, offset)
         self._log.wake()
         return future
-
-
-def _ignore(_: list[RunEvent]) -> None:
-    """Nobody follows the runs."""
