@@ -185,3 +185,13 @@ def test_sigterm_stops_in_order_and_ctrl_c_says_so_in_the_exit_code() -> None:
 
         assert code == running.run(send)
         assert ["start", "stop"] == running.role.done
+
+
+def test_a_role_whose_lines_nobody_reads_any_more_goes_on() -> None:
+    running = Running(FakeRole())
+
+    def broken(_: str) -> None:
+        raise BrokenPipeError
+
+    running.process._tell = broken
+    assert 0 == running.run(lambda: running.process.tell("somebody there?"))

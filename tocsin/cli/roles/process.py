@@ -148,8 +148,8 @@ class Process:
             self.tell(line)
 
     def tell(self, line: str) -> None:
-        """A line for the person who started the process. From any thread."""
-        with self._lines:
+        """A line for the person who started the process, as long as there is one. From any thread."""
+        with self._lines, contextlib.suppress(OSError):  # a pipe whose reader is gone is no reason to fail
             self._tell(line)
 
     # --- the end
