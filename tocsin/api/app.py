@@ -6,7 +6,7 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.responses import HTMLResponse, JSONResponse
 
-from tocsin.api import batch, health, jobs, openapi, preview, problems, queues, runs
+from tocsin.api import batch, callbacks, health, jobs, openapi, preview, problems, queues, runs
 from tocsin.api.asking import asking
 from tocsin.api.context import Context
 from tocsin.api.reference import reference
@@ -48,7 +48,15 @@ def create_app(services: ApiServices) -> FastAPI:
     app.state.batches = batch.new_limit()
     problems.install(app)
     app.add_middleware(Gate, api_key=services.api_key)
-    for router in (jobs.router, batch.router, preview.router, runs.router, queues.router, health.router):
+    for router in (
+        jobs.router,
+        batch.router,
+        preview.router,
+        runs.router,
+        callbacks.router,
+        queues.router,
+        health.router,
+    ):
         app.include_router(router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(openapi.document(app)), include_in_schema=False)
     app.add_api_route(

@@ -245,6 +245,13 @@ BODIES: Final[dict[str, tuple[str, Any]]] = {
         "RunCommand",
         {"run_id": _RUN_ID, **_COMMAND, "result": "redriven", "run": {**RUN, "status": "scheduled"}},
     ),
+    "heartbeat": ("HeartbeatRequest", {"lease": "10m"}),
+    "heartbeat_taken": (
+        "HeartbeatTaken",
+        {"run_id": _RUN_ID, "result": "acknowledged", "cancel_requested": False},
+    ),
+    "completion": ("CompletionRequest", {"status": "failed", "error": "no paper", "retryable": True}),
+    "completed": ("CallbackTaken", {"run_id": _RUN_ID, "result": "acknowledged"}),
     "dead_letter_list": (
         "DeadLetterList",
         {"items": [_DEAD_LETTER], "next_cursor": None, "missing_partitions": []},

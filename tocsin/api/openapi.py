@@ -198,6 +198,20 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "TriggerRequest": _request({"body": {}, "body_base64": _TEXT, "reason": _TEXT}),
     "PauseRequest": _request({"reason": _TEXT, "until": _INSTANT}),
     "ReasonRequest": _request({"reason": _TEXT}),
+    "HeartbeatRequest": _request({"lease": _TEXT}),
+    "HeartbeatTaken": _object(
+        {"run_id": _TEXT, "result": _choice("acknowledged"), "cancel_requested": _FLAG}
+    ),
+    "CompletionRequest": _request(
+        {
+            "status": _choice("succeeded", "failed", "cancelled"),
+            "error": _TEXT,
+            "retryable": _FLAG,
+            "response": _TEXT,
+        }
+    )
+    | {"required": ["status"]},
+    "CallbackTaken": _object({"run_id": _TEXT, "result": _choice("acknowledged")}),
     "SkipNextRequest": _request(
         {"count": {"type": "integer", "minimum": 0, "maximum": 10_000}, "reason": _TEXT}
     ),
@@ -334,7 +348,7 @@ def operation(
 
 
 _NDJSON: Final = frozenset({"batch", "batch_results", "batch_refused"})
-_REQUIRED: Final = frozenset({"job", "batch", "queue", "preview"})
+_REQUIRED: Final = frozenset({"job", "batch", "queue", "preview", "completion"})
 
 
 def _response(description: str, example: str) -> dict[str, Any]:

@@ -40,6 +40,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "not-found": (404, "There is no such thing"),
     "unknown-job": (404, "There is no such job"),
     "unknown-run": (404, "There is no such run"),
+    "unknown-callback": (404, "There is no such callback"),
     "unknown-dead-letter": (404, "There is no such dead letter"),
     "method-not-allowed": (405, "This method is not allowed here"),
     "run-ended": (409, "The run has ended"),

@@ -72,6 +72,8 @@ class ApiServices:
     """Partitions of the topics of a queue that is created without saying how many."""
     api_key: str = ""
     """The one admin key; "" on a node that only loopback can reach."""
+    secret: Callable[[], str] = _nothing
+    """The cluster's, which callback URLs are signed with; "" until it is known."""
     fires: bool = True
     """Whether the processors are in this process. If not, it is ready as long as it can write: what they lack shows in
     /readyz, and is no reason to send nobody here."""

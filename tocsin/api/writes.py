@@ -19,7 +19,7 @@ from tocsin.log.partitioner import partition_for
 from tocsin.log.port import Delivery
 from tocsin.schemas.codec import encode
 from tocsin.schemas.job import Job, JobKey
-from tocsin.schemas.records import Command, JobDefinition, RunEvent
+from tocsin.schemas.records import Command, JobDefinition, RunEvent, RunReport
 from tocsin.streams.queries import JobView, PartitionsMissing
 
 SETTLED_WITHIN_S: Final = 5.0
@@ -54,6 +54,10 @@ class Writes:
 
     async def command(self, command: Command) -> Delivery:
         return await self._append(self._names.commands, f"{command.namespace}/{command.id}", encode(command))
+
+    async def report(self, report: RunReport) -> Delivery:
+        key = f"{report.namespace}/{report.job_id}"
+        return await self._append(self._names.outcomes, key, encode(report))
 
     def after_jobs_offset(self, key: str) -> int:
         """What a command for the job must wait for, because it was defined here lately; -1: nothing."""

@@ -18,7 +18,7 @@ from tocsin.schemas.records import (
 from tocsin.schemas.rows import DeadRow, DefinitionRow, JobRow, PendingRow, RunRow
 from tocsin.schemas.topics import DAY_MS, START_LATEST_MS
 from tocsin.streams.families import RING_SIZES
-from tocsin.streams.lifecycle import Event, step
+from tocsin.streams.lifecycle import FINAL, Event, step
 from tocsin.streams.policies import may_try_again, retry_delay_ms
 from tocsin.streams.work import Work
 
@@ -353,6 +353,7 @@ def record_run(work: Work, run: RunRow) -> None:
 def event_of(run: RunRow, event_ms: int, *, history_no: int = -1, failure_no: int = -1) -> RunEvent:
     """The whole of a run as it stands."""
     namespace, _, job_id = run.job_key.partition("/")
+    asked = "cancel_requested" if run.cancel_requested and run.status not in FINAL else ""
     return RunEvent(
         run_id=run.run_id,
         namespace=namespace,
@@ -363,7 +364,7 @@ def event_of(run: RunRow, event_ms: int, *, history_no: int = -1, failure_no: in
         nominal_ms=run.nominal_ms,
         due_ms=run.due_ms,
         status=run.status,
-        reason=run.reason,
+        reason=run.reason or asked,
         event_ms=event_ms,
         history_no=history_no,
         failure_no=failure_no,
