@@ -45,8 +45,10 @@ class Answers:
     def __init__(self, topology: Topology, clock: Clock) -> None:
         self._topology = topology
         self._clock = clock
-        self._recent: deque[RunEvent] = deque(maxlen=RECENT_RUNS_MAX)
-        topology.on_runs = self._recent.extend
+        self._recent: deque[tuple[int, int, RunEvent]] = deque(maxlen=RECENT_RUNS_MAX)
+        """Partition, its takeover, event."""
+        self._takeovers: dict[int, tuple[OwnedPartition, int]] = {}
+        topology.on_runs = self._remember
 
     # --- jobs
 
@@ -100,14 +102,12 @@ class Answers:
         ready, missing = self._readers(partitions)
         newest: list[RunEvent] = []
         seen: set[str] = set()
-        for event in reversed(list(self._recent)):
-            if event.run_id in seen or (namespace and event.namespace != namespace):
+        for number, event in self._remembered():
+            if event.run_id in seen or (namespace and event.namespace != namespace) or number not in ready:
                 continue
             seen.add(event.run_id)  # what it was before does not count
             if status and event.status != status:
                 continue
-            if partitions is not None and self._number_of(f"{event.namespace}/{event.job_id}") not in ready:
-                continue  # another process goes on with it, and knows better how it stands
             newest.append(event)
             if len(newest) == limit:
                 break
@@ -124,7 +124,32 @@ class Answers:
         if found is not None:
             return found
         # What has left the job's ring may still be in the memory of what was committed lately.
-        return next((event for event in reversed(list(self._recent)) if event.run_id == run_id), None)
+        return next((event for _, event in self._remembered() if event.run_id == run_id), None)
+
+    def _remember(self, events: Sequence[RunEvent]) -> None:
+        """What one partition has committed. On the loop's thread."""
+        if not events:
+            return
+        number = self._number_of(f"{events[0].namespace}/{events[0].job_id}")
+        owned = self._topology.partitions[number]
+        known, takeover = self._takeovers.get(number, (None, 0))
+        if known is not owned:
+            takeover += 1
+            self._takeovers[number] = owned, takeover
+        self._recent.extend([(number, takeover, event) for event in events])
+
+    def _remembered(self) -> Iterator[tuple[int, RunEvent]]:
+        """Newest first, with the partition. What was committed before a partition was given up and came back is left out:
+        another process has gone on with it, and how its runs stand by now is not known from here."""
+        partitions = dict(self._topology.partitions)
+        current = {
+            number: takeover
+            for number, (owned, takeover) in list(self._takeovers.items())
+            if partitions.get(number) is owned
+        }
+        for number, takeover, event in reversed(list(self._recent)):
+            if current.get(number) == takeover:
+                yield number, event
 
     def dead_letters(
         self, *, namespace: str, cursor: str, limit: int, partitions: Collection[int] | None = None

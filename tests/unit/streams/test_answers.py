@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -418,6 +419,22 @@ def test_recent_runs_of_partitions_that_are_elsewhere_are_left_to_who_goes_on_wi
         page = process.answers.recent_runs(namespace="", status="", limit=10, partitions=partitions)
         assert expected == [event.job_id for event in page.items]
         assert [] == page.missing
+
+
+def test_a_run_from_before_a_partition_came_back_is_not_shown_as_it_was_then(process: Process) -> None:
+    """Another process may have ended it in between."""
+    process.apply(job(HOURLY, id="x"))
+    process.trigger("one", "x")
+    process.run(100)
+    answers = process.answers
+    assert ["scheduled"] == [
+        run.status for run in answers.recent_runs(namespace="", status="", limit=9).items
+    ]
+    number = partition_for(b"default/x", PARTITIONS)
+    again = process.topology.partitions[number] = replace(process.topology.partitions[number])
+    again.claimed = True
+    assert again.ready
+    assert [] == answers.recent_runs(namespace="", status="", limit=9).items
 
 
 def test_why_nothing_fires_is_said_in_the_order_of_weight(process: Process) -> None:
