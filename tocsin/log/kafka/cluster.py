@@ -1,8 +1,7 @@
 """Questions to the cluster, answered within a limit or LogUnavailable: topics, offsets, groups. Used by many threads."""
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final, TypeVar
@@ -15,7 +14,7 @@ from tocsin.log.kafka import codes
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
 from tocsin.log.kafka.errors import error_of, to_log_error
-from tocsin.log.kafka.settings import CONNECTION, REQUEST_S
+from tocsin.log.kafka.settings import REQUEST_S, options_for
 from tocsin.log.port import Isolation, LogUnavailable, Member, TopicPartition
 
 _ADMIN: Any = admin
@@ -23,6 +22,9 @@ _ADMIN: Any = admin
 
 AGAIN_S: Final = 0.05
 """After an answer that another one is expected to follow: a leader is being elected, a coordinator is loading."""
+
+REFUSAL_S: Final = 0.2
+"""How often it is looked whether brokers refuse us, while an answer is awaited."""
 
 _Key = TypeVar("_Key")
 
@@ -78,13 +80,7 @@ class Cluster:
         self._clock = clock
         self._troubles = troubles
         self._closed = Event()
-        options: dict[str, Any] = {
-            **config.properties,
-            **CONNECTION,
-            "bootstrap.servers": config.bootstrap,
-            "client.id": config.client_id,
-        }
-        self._admin = admin.AdminClient(options | troubles.options())
+        self._admin = admin.AdminClient(options_for(config) | troubles.options())
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -224,18 +220,7 @@ class Cluster:
         deadline_s = self._clock.monotonic_s() + timeout_s
         while True:
             left_s = max(deadline_s - self._clock.monotonic_s(), 0.1)
-            answers: dict[_Key, Any] = {}
-            failure: KafkaError | None = None
-            for key, future in request(left_s).items():
-                try:
-                    answers[key] = future.result(left_s + 1.0)
-                except KafkaException as exception:
-                    error = error_of(exception)
-                    if error.code() not in missing:
-                        failure = error
-                except FutureTimeout:
-                    failure = KafkaError(codes.TIMED_OUT, f"no answer within {timeout_s:.0f} s")
-            self._admin.poll(0)  # hands over what librdkafka has to say
+            answers, failure = self._answers(request(left_s), left_s + 1.0, missing)
             if failure is None:
                 return answers
             refused = self._troubles.refused
@@ -245,6 +230,31 @@ class Cluster:
             if not again or self._clock.monotonic_s() + AGAIN_S >= deadline_s:
                 raise to_log_error(failure, doing, self._troubles.explain)
             self._closed.wait(AGAIN_S)
+
+    def _answers(
+        self, asked: Mapping[_Key, "Future[Any]"], timeout_s: float, missing: frozenset[int]
+    ) -> tuple[dict[_Key, Any], KafkaError | None]:
+        """What was answered, and what failed."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        late: set[Future[Any]] = set(asked.values())
+        while late and self._clock.monotonic_s() < deadline_s:
+            late = wait(late, REFUSAL_S).not_done
+            self._admin.poll(0)  # hands over what librdkafka has to say
+            if late and self._troubles.refused is not None:
+                break  # it would go on trying for the whole time
+        answers: dict[_Key, Any] = {}
+        failure: KafkaError | None = None
+        for key, future in asked.items():
+            if future in late:
+                failure = KafkaError(codes.TIMED_OUT, f"no answer within {timeout_s:.0f} s")
+                continue
+            try:
+                answers[key] = future.result()
+            except KafkaException as exception:
+                error = error_of(exception)
+                if error.code() not in missing:
+                    failure = error
+        return answers, failure
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float, doing: str) -> None:
         """Ask again and again. Raises LogUnavailable."""

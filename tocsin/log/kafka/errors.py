@@ -88,6 +88,11 @@ def is_fenced(code: int) -> bool:
     return code in _FENCED
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Nothing more can be done with this producer."""
+    return error.fatal() or error.code() == codes.FATAL or is_fenced(error.code())
+
+
 def is_not_a_member(code: int) -> bool:
     return code in _NOT_A_MEMBER
 

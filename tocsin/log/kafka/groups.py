@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -24,7 +24,7 @@ from tocsin.log.kafka.config import KafkaConfig
 from tocsin.log.kafka.errors import describe, error_of, is_not_a_member, to_log_error
 from tocsin.log.kafka.fetching import SLICE_S, UNRESOLVED, Fetching, Standing
 from tocsin.log.kafka.membership import parse_metadata
-from tocsin.log.kafka.settings import CLOSE_S, COMMIT_OFFSETS_S, CONNECTION, CONSUMING, GROUP
+from tocsin.log.kafka.settings import CLOSE_S, COMMIT_OFFSETS_S, CONSUMING, GROUP, options_for
 from tocsin.log.kafka.topics import Topics
 from tocsin.log.limits import check_offsets
 from tocsin.log.port import (
@@ -103,23 +103,20 @@ class KafkaGroupConsumer:
         self._sent: _Commit | None = None
         self._answers: deque[tuple[CommitCallback, LogError | None]] = deque()
         self._resolve_at_s = 0.0
-        options: dict[str, Any] = {
-            **config.properties,
-            **CONNECTION,
-            **CONSUMING,
-            **GROUP,
-            "bootstrap.servers": config.bootstrap,
-            "client.id": client_id,
-            "group.id": group,
-            "on_commit": self._committed_callback,
-        }
+        options = options_for(config, CONSUMING, GROUP, client_id=client_id, group_id=group)
+        options["on_commit"] = self._committed_callback
         try:
             self._consumer = ck.Consumer(options | troubles.options())
         except KafkaException as exception:
             raise to_log_error(error_of(exception), f"join {group}", troubles.explain) from None
         self._is_open = True
         self.fetching = Fetching(
-            self._consumer, clock, troubles, serve=self._serve, out_of_range=self._begin_anew
+            self._consumer,
+            clock,
+            troubles,
+            serve=self._serve,
+            out_of_range=self._begin_anew,
+            slice_s=SLICE_S,
         )
 
     # --- GroupConsumer ------------------------------------------------------------------------------------------------
@@ -283,14 +280,14 @@ class KafkaGroupConsumer:
         while self._events and not self._is_serving:
             happened = True
             what, partitions = self._events.popleft()
-            self._is_serving = True
+            self._is_serving = self.fetching.held = True
             try:
                 if what == "assign":
                     self._assign(partitions)
                 else:
                     self._let_go(what, partitions)
             finally:
-                self._is_serving = False
+                self._is_serving = self.fetching.held = False
         return self._serve_commits() or happened
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
@@ -334,7 +331,7 @@ class KafkaGroupConsumer:
         if not held:
             return
         try:
-            self._is_serving = True
+            self._is_serving = self.fetching.held = True
             try:
                 self.metadata()
             except NotAMember:
@@ -342,7 +339,7 @@ class KafkaGroupConsumer:
             else:
                 self._subscription.on_revoke(held)
         finally:
-            self._is_serving = False
+            self._is_serving = self.fetching.held = False
             self.fetching.assign({})
 
     # --- where partitions begin -----------------------------------------------------------------------------------------

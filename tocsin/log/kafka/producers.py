@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -12,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
 from tocsin.log.kafka.connections import connect
-from tocsin.log.kafka.errors import describe, error_of, to_log_error
-from tocsin.log.kafka.settings import CLOSE_S, CONNECT_S, CONNECTION, PLAIN_PRODUCER, PRODUCING
+from tocsin.log.kafka.errors import describe, error_of, is_fatal, to_log_error
+from tocsin.log.kafka.settings import CLOSE_S, CONNECT_S, PLAIN_PRODUCER, PRODUCING, options_for
 from tocsin.log.kafka.topics import Topics
 from tocsin.log.limits import check_key, check_record
 from tocsin.log.partitioner import partition_for
@@ -35,15 +34,7 @@ class KafkaProducer:
         self._topics = topics
         self._troubles = troubles
         self._on_close = on_close
-        self._options: dict[str, Any] = {
-            **config.properties,
-            **CONNECTION,
-            **PRODUCING,
-            **PLAIN_PRODUCER,
-            "bootstrap.servers": config.bootstrap,
-            "client.id": config.client_id,
-            **troubles.options(),
-        }
+        self._options = options_for(config, PRODUCING, PLAIN_PRODUCER) | troubles.options()
         self._producer: ck.Producer | None = self._make()
         self._is_connected = False
         self._keyless = 0
@@ -70,14 +61,14 @@ class KafkaProducer:
             connect(self._open(), CONNECT_S)
         callback = partial(self._delivered, where, on_delivery)
         try:
-            self._open().produce(topic, value, key, partition, callback, headers=list(headers))
+            self._open().produce(topic, value, key, partition, callback, headers=list(headers) or None)
         except BufferError:
             raise LogUnavailable(
                 f"the local queue is full ({len(self._open())} records wait to be acknowledged): poll, then go on"
             ) from None
         except KafkaException as exception:
             error = error_of(exception)
-            if error.fatal():
+            if is_fatal(error):
                 self._replace(error)
             raise self._problem(error, where) from None
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaException
@@ -13,7 +13,7 @@ from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
 from tocsin.log.kafka.errors import error_of, to_log_error
 from tocsin.log.kafka.fetching import Fetching
-from tocsin.log.kafka.settings import CONNECTION, CONSUMING
+from tocsin.log.kafka.settings import CONSUMING, options_for
 from tocsin.log.kafka.topics import Topics
 from tocsin.log.port import Isolation, Record, TopicPartition
 
@@ -36,16 +36,13 @@ class ReaderPool:
         with self._lock:
             if self._idle[isolation]:
                 return self._idle[isolation].pop()
-        options: dict[str, Any] = {
-            **self._config.properties,
-            **CONNECTION,
-            **CONSUMING,
-            "bootstrap.servers": self._config.bootstrap,
-            "client.id": self._config.client_id,
-            # librdkafka wants a name even from a consumer that never joins; nothing is committed under it.
-            "group.id": f"{self._config.client_id}.reader",
-            "isolation.level": f"read_{isolation}",
-        }
+        # librdkafka wants a group's name even from a consumer that never joins; nothing is committed under it.
+        options = options_for(
+            self._config,
+            CONSUMING,
+            group_id=f"{self._config.client_id}.reader",
+            isolation_level=f"read_{isolation}",
+        )
         try:
             return ck.Consumer(options | self._troubles.options())
         except KafkaException as exception:

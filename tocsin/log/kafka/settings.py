@@ -5,9 +5,12 @@ protocol between the processes rests on them.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tocsin.log.limits import LOCAL_QUEUE_RECORDS_MAX
+
+if TYPE_CHECKING:
+    from tocsin.log.kafka.config import KafkaConfig
 
 Options = Mapping[str, str | int | bool]
 
@@ -48,6 +51,18 @@ CONNECTION: Final[Options] = {
     # A broker that does not answer a request for 10 s (frozen, cut off) counts as gone. The default of 60 s would
     # outlast the transaction timeout. Fetches and JoinGroup add their own waiting time to it.
     "socket.timeout.ms": 10_000,
+    # Each commit of a transaction may otherwise meet CONCURRENT_TRANSACTIONS and stall for 100 ms (commit p50 100-113 ms
+    # instead of 3-13 ms, measured). For all clients, since it is also how soon any other request is tried again.
+    "retry.backoff.ms": 10,
+    # ... doubled each time up to this: a broker that is starting is not flooded.
+    "retry.backoff.max.ms": 250,
+    # A topic is created by `tocsin topics create` or by nobody: a misspelt one is an error, not a new topic.
+    "allow.auto.create.topics": False,
+}
+
+PREFERENCES: Final[Options] = {
+    # Nothing but speed rests on these, so a user's properties may set them otherwise.
+    #
     # A handshake (TCP, TLS, SASL) of 5 s is a dead address; the default of 30 s is most of a transaction.
     "socket.connection.setup.timeout.ms": 5_000,
     # Small requests must not wait for each other: Nagle and delayed acknowledgement add 40 ms.
@@ -55,15 +70,6 @@ CONNECTION: Final[Options] = {
     # A broker that restarts is back after 4 s. The default maximum of 10 s would more than double the gap.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
-    # Each commit of a transaction may otherwise meet CONCURRENT_TRANSACTIONS and stall for 100 ms (commit p50 100-113 ms
-    # instead of 3-13 ms, measured). For all clients, since it is also how soon any other request is tried again.
-    "retry.backoff.ms": 10,
-    # ... doubled each time up to this: a broker that is starting is not flooded.
-    "retry.backoff.max.ms": 250,
-    # A leader that moved is looked for at once (the default is 100 ms as well) and then every so often.
-    "topic.metadata.refresh.fast.interval.ms": 100,
-    # A topic is created by `tocsin topics create` or by nobody: a misspelt one is an error, not a new topic.
-    "allow.auto.create.topics": False,
     # What librdkafka says goes through Python's logging; it need not say that an idle connection was closed.
     "log.connection.close": False,
     # Metrics of the client pushed to the broker (KIP-714) cost a request each and are read by nobody here.
@@ -132,8 +138,6 @@ CONSUMING: Final[Options] = {
     "receive.message.max.bytes": 100_000_000,
 }
 
-READER: Final[Options] = {}
-
 SESSION_TIMEOUT_MS: Final = 6_000
 
 GROUP: Final[Options] = {
@@ -187,3 +191,12 @@ OURS: Final[frozenset[str]] = frozenset(
     }
 )
 """Options, with their aliases, that a user's properties may not set."""
+
+
+def options_for(config: "KafkaConfig", *parts: Options, **own: str) -> dict[str, Any]:
+    """All that a client is made with, but for its callbacks. `own`: names with _ for dots."""
+    options: dict[str, Any] = {**PREFERENCES, **config.properties, **CONNECTION}
+    for part in parts:
+        options |= part
+    options |= {"bootstrap.servers": config.bootstrap, "client.id": config.client_id}
+    return options | {name.replace("_", "."): value for name, value in own.items()}

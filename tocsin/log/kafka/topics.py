@@ -9,7 +9,7 @@ from tocsin.clock import Clock
 from tocsin.log.kafka.cluster import Cluster, Topic, Wanted
 from tocsin.log.kafka.config import KafkaConfig
 from tocsin.log.kafka.settings import CREATE_TOPICS_S
-from tocsin.log.port import TopicMismatch, TopicPartition, TopicSpec, UnknownTopic
+from tocsin.log.port import LogUnavailable, TopicMismatch, TopicPartition, TopicSpec, UnknownTopic
 from tocsin.schemas.topics import DAY_MS
 
 KNOWN_FOR_S: Final = 60.0
@@ -111,7 +111,13 @@ class Topics:
         known = self._known.get(topic)
         if known is not None and not again and not self._is_old(known):
             return known
-        found = self._cluster.describe([topic]).get(topic)
+        try:
+            found = self._cluster.describe([topic]).get(topic)
+        except LogUnavailable:
+            if known is None or again:
+                raise
+            # What was known a minute ago is better than nothing; the log itself will say whether it is there.
+            return self._remember(topic, known.partitions, known.cleanup)
         if found is None:
             with self._lock:
                 self._known.pop(topic, None)

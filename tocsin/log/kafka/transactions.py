@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -10,17 +10,17 @@ from confluent_kafka import KafkaError, KafkaException
 from tocsin.clock import Clock
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
-from tocsin.log.kafka.errors import describe, error_of, is_fenced, is_not_a_member, to_log_error
+from tocsin.log.kafka.errors import describe, error_of, is_fatal, is_fenced, is_not_a_member, to_log_error
 from tocsin.log.kafka.membership import write_metadata
 from tocsin.log.kafka.settings import (
     ABORT_S,
     CLOSE_S,
     COMMIT_TRANSACTION_S,
-    CONNECTION,
     INIT_S,
     PRODUCING,
     REQUEST_S,
     TRANSACTIONAL_PRODUCER,
+    options_for,
 )
 from tocsin.log.kafka.topics import Topics
 from tocsin.log.limits import check_key, check_offsets, check_record
@@ -63,15 +63,7 @@ class KafkaTransactionalProducer:
         self._why = ""
         """What it failed or died of."""
         self._last: dict[tuple[str, int], tuple[int, int]] = {}
-        options: dict[str, Any] = {
-            **config.properties,
-            **CONNECTION,
-            **PRODUCING,
-            **TRANSACTIONAL_PRODUCER,
-            "bootstrap.servers": config.bootstrap,
-            "client.id": config.client_id,
-            "transactional.id": transactional_id,
-        }
+        options = options_for(config, PRODUCING, TRANSACTIONAL_PRODUCER, transactional_id=transactional_id)
         try:
             self._made: ck.Producer | None = ck.Producer(options | troubles.options())
         except KafkaException as exception:
@@ -110,7 +102,9 @@ class KafkaTransactionalProducer:
         deadline_s = self._clock.monotonic_s() + COMMIT_TRANSACTION_S
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, self._delivered, headers=list(headers))
+                self._producer.produce(
+                    topic, value, key, partition, self._delivered, headers=list(headers) or None
+                )
                 return
             except BufferError:
                 if self._clock.monotonic_s() >= deadline_s:
@@ -221,13 +215,13 @@ class KafkaTransactionalProducer:
             except KafkaException as exception:
                 error = error_of(exception)
                 late = self._clock.monotonic_s() >= deadline_s or self._troubles.refused is not None
-                if not error.retriable() or late or error.txn_requires_abort() or error.fatal():
+                if not error.retriable() or late or error.txn_requires_abort() or is_fatal(error):
                     self._refused(error, doing)
                     raise self._problem(error, doing) from None
 
     def _refused(self, error: KafkaError, doing: str) -> None:
         """Raises what ends the producer; otherwise notes that its transaction has failed."""
-        if error.fatal() or is_fenced(error.code()):
+        if is_fatal(error):
             self._die(error, doing)
         if self._state == "new":
             return
@@ -241,6 +235,10 @@ class KafkaTransactionalProducer:
         except LogUnavailable as unavailable:
             self._state = "dead"
             raise self._unknown(f"it has failed ({why}) and cannot be aborted now") from unavailable
+        if self._state == "dead":
+            raise ProducerFenced(
+                f"the producer of {self._id} is used up ({self._why}): make a new one and init() it"
+            )
         cause = self._problem(error, "commit a transaction of") if error is not None else None
         raise TransactionAborted(
             f"the transaction of {self._id} was aborted ({why}); nothing of it is visible: rewind and go on"
@@ -255,9 +253,11 @@ class KafkaTransactionalProducer:
                 return
             except KafkaException as exception:
                 error = error_of(exception)
-                if error.fatal() or is_fenced(error.code()):
-                    self._die(error, "abort a transaction of")
-                if not error.retriable() or self._clock.monotonic_s() >= deadline_s:
+                if is_fatal(error):
+                    self._state, self._why = "dead", describe(error)
+                    if is_fenced(error.code()):
+                        return  # whoever fenced us has aborted it
+                if is_fatal(error) or not error.retriable() or self._clock.monotonic_s() >= deadline_s:
                     raise LogUnavailable(
                         f"the transaction of {self._id} cannot be aborted: {describe(error)}; "
                         f"{self._troubles.explain()}"
@@ -267,7 +267,7 @@ class KafkaTransactionalProducer:
         """Only a new producer helps from now on."""
         self._state, self._why = "dead", describe(error)
         said = f"cannot {doing} {self._id}: {describe(error)}"
-        if is_fenced(error.code()) or error.fatal():
+        if is_fatal(error):
             raise ProducerFenced(f"{said}; make a new producer and init() it, or stop")
         raise self._problem(error, doing)
 
