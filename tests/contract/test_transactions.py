@@ -182,6 +182,24 @@ def test_a_fenced_producer_stays_fenced(rig: Rig) -> None:
     assert [] == everything(rig.log, topic)
 
 
+def test_a_fenced_producer_aborts_in_silence_and_learns_of_it_later(rig: Rig) -> None:
+    topic = rig.topic()
+    old = _producer(rig, rig.process("old"))
+    old.begin()
+    old.produce(topic, partition=0, key=b"k", value=b"old")
+    _producer(rig, rig.process("new"))
+    old.abort()
+
+    def attempt() -> None:
+        old.begin()
+        old.produce(topic, partition=0, key=b"k", value=b"v")
+        old.commit()
+
+    with pytest.raises(ProducerFenced):
+        attempt()
+    assert [] == everything(rig.log, topic)
+
+
 def test_producers_with_other_ids_are_not_fenced(rig: Rig) -> None:
     topic = rig.topic()
     one, two = (

@@ -207,7 +207,10 @@ class TransactionalProducer(Protocol):
         ...
 
     def abort(self) -> None:
-        """Drop the open transaction, if any. Raises LogUnavailable if the log cannot be told."""
+        """Drop the open transaction, if any. Raises LogUnavailable if the log cannot be told.
+
+        Whoever was fenced has nothing to drop, and learns of it from begin(), produce() or commit().
+        """
         ...
 
     def close(self) -> None:

@@ -239,7 +239,10 @@ class MemoryTransactionalProducer:
         if self._touched:
             with self._client.request():
                 self._unsent.clear()
-                self._end(commit=False)
+                try:
+                    self._end(commit=False)
+                except ProducerFenced:
+                    return  # whoever fenced us has aborted it
         self._state = "ready"
 
     def close(self) -> None:
