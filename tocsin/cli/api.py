@@ -44,7 +44,7 @@ def api(
     role = ApiRole(
         ApiRoleConfig(
             names=names,
-            open_log=open_kafka(settings, system_clock),
+            open_log=open_kafka(settings, system_clock, process),
             api_key=key,
             secret=options.cluster_secret(),
         ),

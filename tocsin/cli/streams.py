@@ -97,7 +97,7 @@ def streams(
             data=data,
             advertise=reached_at,
             names=names,
-            open_log=open_kafka(settings, system_clock),
+            open_log=open_kafka(settings, system_clock, process),
             clock_mode="wall" if clock == "wall" else "guarded",
             standby=standby,
             partitions=partitions,

@@ -2,11 +2,8 @@
 
 import logging
 import os
-import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -14,6 +11,8 @@ import typer
 from tocsin.cli.failures import EXIT_INPUT, EXIT_INTERRUPTED, Failure, called
 from tocsin.cli.functions import import_functions
 from tocsin.cli.roles.serving import bind, url_of
+from tocsin.cli.roles.signals import StopSignals
+from tocsin.clock import SystemClock
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -129,7 +128,8 @@ def _up_embedded(
         ),
         tell=_tell,
     )
-    signals = _Signals(node.ask_to_stop)
+    signals = StopSignals(SystemClock(), node.ask_to_stop)
+    signals.install()
     try:
         try:
             node.start()
@@ -154,28 +154,6 @@ def greeting(url: str, where: str) -> tuple[str, str]:
         f"Tocsin is up at {url} (reference: {url}/docs), {where}",
         f"Next: `{command} sink` in a second terminal, `{command} jobs apply -f examples/hello.yaml` in a third.",
     )
-
-
-class _Signals:
-    """The first SIGINT or SIGTERM drains the node; the second ends the process at once, as kill -9 would."""
-
-    def __init__(self, ask_to_stop: Callable[[], None]) -> None:
-        self._ask_to_stop = ask_to_stop
-        self._asked = False
-        self.interrupted = False
-        """Whether it was SIGINT: the exit code says so."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._asked:
-            try:
-                _tell("stopped at once: what was in flight is executed again at the next start")
-            finally:  # what was interrupted may have been printing, too
-                os._exit(128 + number)
-        self._asked = True
-        self.interrupted = number == signal.SIGINT
-        self._ask_to_stop()
 
 
 def _tell(line: str) -> None:

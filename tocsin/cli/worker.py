@@ -113,7 +113,7 @@ def worker(
         WorkerRoleConfig(
             worker=worker_name,
             names=names,
-            open_log=open_kafka(settings, system_clock),
+            open_log=open_kafka(settings, system_clock, process),
             queues=queues,
             every_queue_of=frozenset(kind for kind in KINDS if kind in (every_queue or ())),
             functions=bool(functions),

@@ -195,3 +195,22 @@ def test_a_role_whose_lines_nobody_reads_any_more_goes_on() -> None:
 
     running.process._tell = broken
     assert 0 == running.run(lambda: running.process.tell("somebody there?"))
+
+
+def test_a_start_that_takes_long_says_what_it_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "SLOW_S", 0.01)
+    told = threading.Event()
+
+    class SlowRole(FakeRole):
+        def start(self) -> None:
+            running.process.begin("it waits for an answer of Kafka at 127.0.0.1:9")
+            assert told.wait(LIMIT_S)
+
+    running = Running(SlowRole())
+
+    def meanwhile() -> None:
+        running.heard("Tocsin worker is not ready: it waits for an answer of Kafka at 127.0.0.1:9")
+        told.set()
+        running.heard("Tocsin worker is ready")
+
+    assert 0 == running.run(meanwhile)

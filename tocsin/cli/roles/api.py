@@ -55,6 +55,7 @@ class ApiRole:
     def start(self) -> None:
         config = self._config
         log = self._log = config.open_log()
+        self._process.begin("it reads the configuration")
         self._following = Following(log, config.names)
         self._pulse = Pulse(log, config.names, self._clock)
         self._appender = Appender(log.producer(), clock=self._clock)

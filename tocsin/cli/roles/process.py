@@ -8,17 +8,16 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Final, Protocol
 
 from tocsin.api.ops import AsgiApp, create_ops_app
 from tocsin.cli.failures import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, Failure
 from tocsin.cli.roles.narrator import Narrator
 from tocsin.cli.roles.serving import Serving
+from tocsin.cli.roles.signals import StopSignals
 from tocsin.clock import Clock
 from tocsin.log.port import LogError, LogUnavailable
 
@@ -27,6 +26,8 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread may keep the interpreter while another waits. The default, 5 ms, is felt as lateness."""
 START_AGAIN_S: Final = 1.0
+SLOW_S: Final = 3.0
+"""A step of the start that takes longer is told: a broker that is not there is found out only after ten seconds."""
 STUCK_S: Final = 30.0
 """What an orderly end may take beyond the drain. Whatever hangs then would hang for ever, and the supervisor would wait."""
 SUPERVISED: Final = "TOCSIN_SUPERVISED"
@@ -80,7 +81,7 @@ class Process:
         # A signal handler must not touch a lock that the interrupted thread may hold; a pipe has none.
         self._asked_to_stop, self._ask = os.pipe()
         self._supervised = os.environ.pop(SUPERVISED, "") != ""
-        self._signals = _Signals(self, supervised=self._supervised)
+        self._signals = StopSignals(clock, self.ask_to_stop, supervised=self._supervised)
 
     # --- life
 
@@ -125,18 +126,28 @@ class Process:
 
     def _start(self, role: Role) -> None:
         while not self.stopping.is_set():
+            slow = threading.Timer(SLOW_S, lambda: self.say(self.reason))
+            slow.daemon = True
+            slow.start()
             try:
                 role.start()
             except (NotYet, LogUnavailable) as error:
+                slow.cancel()
                 self.say(str(error))
                 role.stop()
                 self.stopping.wait(START_AGAIN_S)
             else:
+                slow.cancel()
                 # What stands now stays: the collector need not look at it again, and its pauses are felt as lateness.
                 gc.collect()
                 gc.freeze()
                 gc.set_threshold(50_000, 20, 20)
                 return
+
+    def begin(self, step: str) -> None:
+        """What the start is about, to be told if it takes long."""
+        if not self.stopping.is_set():
+            self.reason = step
 
     def say(self, reason: str) -> None:
         """Note why the role is not ready, and tell it if it is news."""
@@ -200,28 +211,3 @@ class Process:
 def waiting_app(process: Process) -> AsgiApp:
     """What a role answers before it has opened its log, and after it has closed it: why it is not ready."""
     return create_ops_app(lambda: process.reason, dict, bytes, starting=True)
-
-
-class _Signals:
-    """The first SIGINT or SIGTERM stops the role in order; the second ends the process at once, as kill -9 would."""
-
-    def __init__(self, process: Process, *, supervised: bool) -> None:
-        self._process = process
-        self._supervised = supervised
-        self._asked = False
-        self.interrupted = False
-        """Whether it was SIGINT: the exit code says so."""
-
-    def install(self) -> None:
-        signal.signal(signal.SIGTERM, self._handle)
-        signal.signal(signal.SIGINT, signal.SIG_IGN if self._supervised else self._handle)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._asked:
-            try:
-                os.write(2, b"stopped at once: what was in flight is executed again\n")
-            finally:
-                os._exit(128 + number)
-        self._asked = True
-        self.interrupted = number == signal.SIGINT
-        self._process.ask_to_stop()

@@ -62,7 +62,9 @@ class StreamsRole:
     def start(self) -> None:
         config = self._config
         log = self._log = config.open_log()
+        self._process.begin("it looks for its topics, and makes those that are missing")
         initialise(log, config.names, partitions=config.partitions, queue_partitions=config.queue_partitions)
+        self._process.begin("it opens its producer and its consumers")
         topology = Topology(
             StreamsConfig(
                 data=config.data,

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from tocsin.cli.failures import EXIT_INTERRUPTED, Failure
 from tocsin.cli.roles.process import SUPERVISED, Tell
+from tocsin.cli.roles.signals import StopSignals
 from tocsin.clock import Clock
 
 LOOK_S: Final = 0.2
@@ -145,13 +145,11 @@ class Supervisor:
         self._print = tell
         self._children = [Child(spec, clock, self._tell_whole, width=width) for spec in specs]
         self._asked, self._ask = os.pipe()
-        self._interrupted = False
-        self._stopping = False
+        self._signals = StopSignals(clock, lambda: os.write(self._ask, b"x"), at_once=self.kill)
 
     def run(self, address: tuple[str, int], ready: Sequence[str]) -> int:
         """`ready` is told once the API at `address` answers that it is ready. Returns the exit code."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
+        self._signals.install()
         for child in self._children:
             child.start()
         was_ready = False
@@ -171,7 +169,7 @@ class Supervisor:
             child.stop()
         if failed:
             raise Failure(failed)
-        return EXIT_INTERRUPTED if self._interrupted else 0
+        return EXIT_INTERRUPTED if self._signals.interrupted else 0
 
     def kill(self) -> None:
         for child in self._children:
@@ -180,15 +178,6 @@ class Supervisor:
     def _is_asked(self) -> bool:
         readable, _, _ = select.select([self._asked], [], [], LOOK_S)
         return bool(readable)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._stopping:
-            self.kill()
-            os.write(2, b"stopped at once: what was in flight is executed again at the next start\n")
-            os._exit(128 + number)
-        self._stopping = True
-        self._interrupted = number == signal.SIGINT
-        os.write(self._ask, b"x")
 
     def _tell_whole(self, line: str) -> None:
         with self._lines:

@@ -65,6 +65,7 @@ class WorkerRole:
     def start(self) -> None:
         config = self._config
         log = self._log = config.open_log()
+        self._process.begin("it reads the configuration")
         self._following = Following(log, config.names)
         self._pulse = Pulse(log, config.names, self._clock)
         wanted = self._wanted()
