@@ -6,6 +6,7 @@ takes up to 50 ms, and goes to a thread. Processors elsewhere are asked over HTT
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from tocsin.schemas.job import JobKey
@@ -35,11 +36,27 @@ class Asking(Protocol):
     async def get_jobs(self, keys: Sequence[JobKey]) -> Mapping[JobKey, JobView]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedFigures:
+    """What a process that asks others counts. Totals only ever grow."""
+
+    owners: int
+    unanswered: int
+    """Owners that did not answer lately."""
+    waiting: int
+    """Callers that wait until something is applied."""
+    asked: int
+    failed: int
+    seconds: float
+
+
 @runtime_checkable
 class Elsewhere(Protocol):
     """Queries whose answers come from other processes."""
 
     def asking(self) -> Asking: ...
+
+    def figures(self) -> AskedFigures: ...
 
 
 def asking(queries: Queries) -> Asking:

@@ -15,6 +15,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from tocsin.api.asking import AskedFigures, Elsewhere
 from tocsin.api.services import ApiServices, WorkerSnapshot
 from tocsin.schemas.records import RunEvent
 from tocsin.streams.queries import PartitionHealth, Queries
@@ -51,8 +52,10 @@ class _Figures(Collector):
 
 def _all_of(services: ApiServices) -> Iterator[Metric]:
     queries = services.queries
-    yield from processor_figures(queries, services.clock.now_ms(), services.clock_offset_ms())
-    yield from _recent(queries.recent_runs(namespace="", status="", limit=RECENT_RUNS).items)
+    if services.fires:
+        yield from processor_figures(queries, services.clock.now_ms(), services.clock_offset_ms())
+    if isinstance(queries, Elsewhere):  # whom it asks has figures of its own
+        yield from _asked(queries.health(), queries.figures())
     workers = list(services.workers())
     live = dict.fromkeys((name for name, q in services.config().queues.items() if not q.deleted), 0)
     for worker in workers:
@@ -69,6 +72,28 @@ def processor_figures(queries: Queries, now_ms: int, clock_offset_ms: int) -> It
         "tocsin_clock_offset_seconds", "The processors' wall clock minus the log's", clock_offset_ms / 1000
     )
     yield from _partitions(queries.health(), now_ms)
+    yield from _recent(queries.recent_runs(namespace="", status="", limit=RECENT_RUNS).items)
+
+
+def _asked(health: Iterable[PartitionHealth], figures: AskedFigures) -> Iterator[Metric]:
+    """Of an API process that asks processors elsewhere."""
+    answers = GaugeMetricFamily(
+        "tocsin_api_partition_answers", "1 if this API can ask about the partition", labels=["partition"]
+    )
+    for each in health:
+        answers.add_metric([str(each.partition)], 1 if each.ready else 0)
+    yield answers
+    yield _gauge("tocsin_api_owners", "Streams processes that own partitions", figures.owners)
+    yield _gauge(
+        "tocsin_api_owners_unanswered", "Those of them that did not answer lately", figures.unanswered
+    )
+    yield _gauge("tocsin_api_waiting", "Callers that wait until something is applied", figures.waiting)
+    for name, help_, value in (
+        ("questions", "Questions to streams processes", figures.asked),
+        ("questions_failed", "Questions that were not answered", figures.failed),
+        ("question_seconds", "Time until they were answered, long polls apart", figures.seconds),
+    ):
+        yield CounterMetricFamily(f"tocsin_api_{name}", help_, value=value)
 
 
 def _gauge(name: str, help_: str, value: float) -> Metric:

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -382,6 +382,15 @@ def cluster(*, world: World | None = None, log: Any = None) -> Iterator[Cluster]
         made.queries.start()
         stack.callback(made.queries.stop)
         yield made
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(3_000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it does not come about")
 
 
 def all_keys(queries: Any, *, limit: int, pages_max: int = 1_000, **where: Any) -> list[str]:

@@ -24,6 +24,7 @@ from tests.unit.api.owners import (
     number_of,
     run_of,
     view_of,
+    wait_for,
 )
 from tocsin.api.cluster import client as client_module
 from tocsin.api.cluster import directory as directory_module
@@ -56,6 +57,7 @@ def three(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
     monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
     with cluster(world=world) as made:
+        assert made.queries.get_job(key_in(0)) is not None
         yield made
 
 
@@ -400,6 +402,7 @@ def test_another_secret_is_refused_and_never_shown(three: Cluster, caplog: pytes
 
 def test_without_a_secret_nothing_is_asked(three: Cluster) -> None:
     three.secret = ""
+    three.owners["a"].queries.asked.clear()
     with pytest.raises(PartitionsMissing, match="does not know the secret of the cluster yet"):
         three.queries.get_job(key_in(0))
     assert [] == [question for owner in three.owners.values() for question in owner.queries.asked]
@@ -536,21 +539,12 @@ def test_who_waits_is_told_when_the_owner_has_applied_the_record(three: Cluster)
     later.result(30)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(3_000):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it does not come about")
-
-
 def test_many_who_wait_cost_few_questions_and_no_thread(three: Cluster) -> None:
     owner = three.owners["a"].queries
     assert three.queries.get_job(key_in(0)) is not None
     threads = threading.active_count()
     futures = [three.queries.applied(JOBS, 0, offset) for offset in range(5_000)]
-    wait_for(lambda: three.queries.waiting == 5_000 and owner.waiters.any)
+    wait_for(lambda: three.queries.figures().waiting == 5_000 and owner.waiters.any)
     assert threads == threading.active_count()
     owner.waiters.applied(JOBS, 0, 2_500)
     wait_for(lambda: sum(future.done() for future in futures) >= 2_400)
@@ -558,8 +552,8 @@ def test_many_who_wait_cost_few_questions_and_no_thread(three: Cluster) -> None:
     owner.waiters.applied(JOBS, 0, 5_000)
     for future in futures:
         future.result(30)
-    assert three.queries.counts.asked < 40
-    assert 0 == three.queries.waiting
+    assert three.queries.figures().asked < 40
+    assert 0 == three.queries.figures().waiting
 
 
 def test_who_waits_for_something_earlier_is_not_kept_by_who_waits_for_something_later(three: Cluster) -> None:
@@ -597,7 +591,7 @@ def test_who_waits_no_more_is_forgotten_here_and_at_the_owner(three: Cluster) ->
     future = three.queries.applied(JOBS, 0, 7)
     wait_for(lambda: owner.waiters.any)
     assert future.cancel()
-    wait_for(lambda: three.queries.waiting == 0)
+    wait_for(lambda: three.queries.figures().waiting == 0)
     owner.waiters.applied(JOBS, 0, 1)  # which clears out
     wait_for(lambda: not owner.waiters.any)
 

@@ -98,8 +98,8 @@ class OwnerClient:
             del self._breakers[url]
 
     def unanswered(self) -> frozenset[str]:
-        """Owners that did not answer lately."""
-        return frozenset(url for url, breaker in self._breakers.items() if breaker.closed_for_s)
+        """Owners that did not answer lately. From any thread."""
+        return frozenset(url for url, breaker in list(self._breakers.items()) if breaker.closed_for_s)
 
     async def ask(
         self, url: str, question: str, fields: Mapping[str, Any], *, poll_s: float | None = None

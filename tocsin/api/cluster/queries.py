@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from tocsin.api.asking import Asking
-from tocsin.api.cluster.client import Counts, OwnerClient
+from tocsin.api.asking import AskedFigures, Asking
+from tocsin.api.cluster.client import OwnerClient
 from tocsin.api.cluster.directory import Directory
 from tocsin.api.cluster.gather import Gather, Standing
 from tocsin.api.cluster.waits import Waits
@@ -116,22 +116,20 @@ class ClusterQueries:
         """Why the log does not answer, as far as the last look at the group tells; "" if it did."""
         return self._directory.trouble
 
-    def owners(self) -> Mapping[int, str]:
-        """The URL of the owner of each partition that has one."""
-        return self._directory.owners.by_partition
-
     def unanswered(self) -> Collection[str]:
         """URLs of owners that did not answer lately."""
         return self._client.unanswered()
 
-    @property
-    def counts(self) -> Counts:
-        return self._client.counts
-
-    @property
-    def waiting(self) -> int:
-        """Callers that wait for something to be applied."""
-        return len(self._waits)
+    def figures(self) -> AskedFigures:
+        counts = self._client.counts
+        return AskedFigures(
+            owners=len(self._directory.owners.urls()),
+            unanswered=len(self._client.unanswered()),
+            waiting=len(self._waits),
+            asked=counts.asked,
+            failed=counts.failed,
+            seconds=counts.seconds,
+        )
 
     # --- Queries
 
