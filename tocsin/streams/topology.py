@@ -144,8 +144,8 @@ class Topology:
         self.holdings.capture_reports(reading)
         batch = self._consumers.poll()  # partitions come and go in here
         records, timers_left = self._tick(batch, reading, configuration)
-        committed = self._commit_is_due() and self._commit()
         more = self._take_over(configuration)
+        committed = self._commit_is_due() and self._commit()
         return Pass(
             records=records,
             timers_left=timers_left,
