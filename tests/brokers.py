@@ -95,7 +95,9 @@ def _spawn(what: str, folder: Path) -> None:
     with process.stdout as said:
         for line in said:
             if line.startswith(READY):
-                _outliving.append(process)
+                process.returncode = (
+                    0  # it outlives us, and nobody waits for it: no warning that it still runs
+                )
                 return
             if line.startswith(FAILED):
                 break
@@ -104,10 +106,6 @@ def _spawn(what: str, folder: Path) -> None:
             line = FAILED + f"`{' '.join(process.args)}` ended without a word"  # type: ignore[arg-type]
     process.wait()
     raise BrokerFailed(line.removeprefix(FAILED).strip().replace("\\n", "\n"))
-
-
-_outliving: Final[list[subprocess.Popen[str]]] = []
-"""Not waited for; kept, because one that is forgotten while it runs is warned of."""
 
 
 def _tell(line: str) -> None:
