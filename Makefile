@@ -22,8 +22,9 @@ help: ## print this list
 up: env ## run the all-in-one node here (ARGS="--port 8787 --data DIR")
 	@exec $(BIN)/tocsin up $(ARGS)
 
-.PHONY: env
+.PHONY: env broker
 env: .venv/server.stamp ## create .venv with `tocsin` in .venv/bin
+broker: .venv/broker.stamp ## add what `tocsin up --kafka local` and `tocsin kafka` need
 
 # --- check ------------------------------------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ sim: dev ## the simulation: SEEDS=200 FROM=0
 node: dev ## the all-in-one node as a process: first minutes, kill -9
 	$(PYTEST) tests/node
 
-kafka: dev ## real processes against a real broker (nothing there yet)
+kafka: dev ## real processes against a real broker
 	$(PYTEST) tests/kafka
 
 .PHONY: chaos
@@ -101,6 +102,7 @@ lock: .venv/build.stamp ## take the newest versions that pyproject.toml allows i
 	$(LOCK) requirements/build.in -o requirements/build.txt
 	$(LOCK) pyproject.toml --all-extras -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra server -c requirements/dev.txt -o requirements/server.txt
+	$(LOCK) pyproject.toml --extra server --extra broker -c requirements/dev.txt -o requirements/broker.txt
 
 # --- the environment --------------------------------------------------------------------------------------------------
 
@@ -126,6 +128,11 @@ TOCSIN = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-d
 .venv/server.stamp: .venv/build.stamp requirements/server.txt pyproject.toml
 	@echo "==> installing what a node needs (requirements/server.txt)"
 	@$(INSTALL) requirements/server.txt && $(TOCSIN)
+	@touch $@
+
+.venv/broker.stamp: .venv/server.stamp requirements/broker.txt
+	@echo "==> installing what a Kafka on this machine needs (requirements/broker.txt)"
+	@$(INSTALL) requirements/broker.txt
 	@touch $@
 
 .venv/dev.stamp: .venv/server.stamp requirements/dev.txt

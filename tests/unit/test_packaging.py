@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-LOCKS = ("build", "dev", "server")
+LOCKS = ("broker", "build", "dev", "server")
 
 # The module that a distribution installs, where it is not the distribution's name.
 MODULES = {
@@ -122,7 +122,8 @@ def test_each_locked_package_has_a_hash_and_no_address(lock: str) -> None:
 
 def test_the_locks_agree() -> None:
     server, dev, tools = _locked("server"), _locked("dev"), _locked("build")
-    assert server.items() <= dev.items()
+    broker = _locked("broker")
+    assert server.items() <= broker.items() <= dev.items()
     assert [] == [name for name in tools.keys() & dev.keys() if tools[name] != dev[name]]
 
 
@@ -139,6 +140,7 @@ def test_the_locks_hold_what_is_declared() -> None:
             f"{line}, but locked is {dev[name]}: run `make lock`"
         )
     assert BASE | _of_extra("server") <= _locked("server").keys()
+    assert BASE | _of_extra("server") | _of_extra("broker") <= _locked("broker").keys()
 
 
 def test_the_lock_holds_the_croniter_that_faust_allows() -> None:
