@@ -46,6 +46,7 @@ class Crowd(Process):
             data=self.path / name,
             client_id=name,
             standby=standby,
+            clock_mode=self.clock_mode,
             check=True,
             threads=False,
             tzdata=tzdata or tzdata_version(),
