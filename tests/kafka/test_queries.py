@@ -11,7 +11,7 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.waiting import until
 from tocsin.log.partitioner import partition_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("queries"), pytest.mark.timeout(600)]
 
 NAMES = [f"j{number:04}" for number in range(240)]
 KEYS = [f"default/{name}" for name in NAMES]
@@ -24,13 +24,24 @@ def manual(name: str) -> dict[str, Any]:
     return {"id": name, "target": {"http": {"url": "http://127.0.0.1:1/never"}}}
 
 
+@pytest.fixture(scope="module")
+def defined(shared_cluster: Cluster) -> Cluster:
+    shared_cluster.start(streams=2, workers=0)
+    until_complete(shared_cluster)
+    shared_cluster.define(*(manual(name) for name in NAMES))
+    return shared_cluster
+
+
 @pytest.fixture
-def two(cluster: Cluster) -> Cluster:
-    cluster.start(streams=2, workers=0)
-    cluster.until_shared(cluster["streams-1"], cluster["streams-2"])
-    until_complete(cluster)
-    cluster.define(*(manual(name) for name in NAMES))
-    return cluster
+def two(defined: Cluster) -> Cluster:
+    """Both streams processes run, whatever the test before did to them, and share the partitions."""
+    for name in ("streams-1", "streams-2"):
+        if not defined[name].alive:
+            defined[name].start()
+    defined.until_ready()
+    defined.until_shared(defined["streams-1"], defined["streams-2"])
+    until_complete(defined)
+    return defined
 
 
 def until_complete(cluster: Cluster) -> None:
