@@ -54,6 +54,10 @@ def nominals(document: dict[str, Any], from_ms: int, to_ms: int, *, defined_ms: 
     return [found] if from_ms < found <= to_ms else []
 
 
+def is_once(document: dict[str, Any]) -> bool:
+    return not {"at", "delay"}.isdisjoint(document.get("schedule", {}))
+
+
 def milliseconds(text: str) -> int:
     """`90s`, `250ms`, `1m`: one part only."""
     unit = text.lstrip("0123456789")

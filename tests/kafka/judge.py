@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.kafka.evidence import ENDED, Evidence
-from tests.kafka.expected import Defined, nominals, run_id_of
+from tests.kafka.expected import Defined, is_once, nominals, run_id_of
 from tests.kafka.happenings import Happenings
 from tests.kafka.sink import Request
 from tocsin.schemas.records import RunEvent
@@ -100,7 +100,9 @@ class Judge:
         if not effective_ms:
             return [0] if job.acknowledged else []  # if it has to be: that is a loss as well
         defined_ms = self.evidence.defined_ms(job.key)
-        return nominals(job.document, effective_ms, cut_ms, defined_ms=defined_ms)
+        # What is to run once runs at once if its instant passed before its definition was applied.
+        from_ms = 0 if is_once(job.document) else effective_ms
+        return nominals(job.document, from_ms, cut_ms, defined_ms=defined_ms)
 
     def _skip_of(self, key: str, nominal_ms: int) -> RunEvent | None:
         for each in self.evidence.series.get(key, ()):
@@ -170,9 +172,13 @@ class Judge:
                 continue
             defined_ms = self.evidence.defined_ms(key)
             allowed = nominals(job.document, at_ms - 1, at_ms, defined_ms=defined_ms)
-            late = "at" in job.document["schedule"]  # one that was past already runs at once
-            if at_ms not in allowed or (at_ms <= self.evidence.effective_ms(key) and not late):
-                found.wrong.append(f"{run_id} is no occurrence of {key}")
+            early = at_ms <= self.evidence.effective_ms(key) and not is_once(job.document)
+            if at_ms not in allowed or early:
+                stamps = [each.record.timestamp_ms for each in self.evidence.definitions.get(key, ())]
+                found.wrong.append(
+                    f"{run_id} is no occurrence of {key}: {job.document['schedule']}, defined at {stamps}, "
+                    f"in force from {self.evidence.effective_ms(key)}"
+                )
 
     # --- dispatches
 
