@@ -27,10 +27,12 @@ def list_dead_letters(
     with Node(url, as_json=as_json) as node:
         letters = list(node.pages("/v1/dead-letters", {"namespace": namespace}, limit))
     if as_json:
-        output.show_json({"items": letters, "next_cursor": None})
+        output.show_json(node.listed(letters))
+        node.end()
         return
     if not letters:
         print("no dead letters")
+        node.end()
         return
     rows = []
     for letter in letters:
@@ -38,6 +40,7 @@ def list_dead_letters(
         why = output.one_line(last.get("error") or letter["reason"] or "-")
         rows.append((letter["run_id"], str(last.get("attempt", 0)), why))
     output.show_table(("RUN", "TRIES", "ERROR"), rows, whole="RUN")
+    node.end()
 
 
 @app.command("redrive")

@@ -73,10 +73,12 @@ def list_jobs(
     more = len(jobs) > limit
     del jobs[limit:]
     if as_json:
-        output.show_json({"items": jobs, "next_cursor": None})
+        output.show_json(node.listed(jobs))
+        node.end()
         return
     if not jobs:
         print("no jobs")
+        node.end()
         return
     rows = [
         (
@@ -91,6 +93,7 @@ def list_jobs(
     output.show_table(("JOB", "STATE", "SCHEDULE", "NEXT", "LAST"), rows, whole="NEXT")
     if more:
         print(f"... and more; --limit {limit * 10} shows more of them", file=sys.stderr)
+    node.end()
 
 
 @app.command("get")

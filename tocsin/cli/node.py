@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
@@ -10,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from tocsin.cli.failures import EXIT_INPUT, Failure, called, of_problem
+from tocsin.cli.failures import EXIT_ENVIRONMENT, EXIT_INPUT, Failure, called, of_problem
 
 if TYPE_CHECKING:
     import httpx
@@ -47,6 +48,8 @@ class Node:
         import httpx
 
         self.url = url.rstrip("/")
+        self.missing: dict[int, dict[str, Any]] = {}
+        """By number: the partitions that could not be asked, so that the lists asked for up to now lack what they hold."""
         self._as_json = as_json
         if not _is_http(self.url):
             raise Failure(
@@ -93,16 +96,38 @@ class Node:
         return answer
 
     def pages(self, path: str, params: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
-        """The items of a list, page by page, up to `limit`."""
+        """The items of a list, page by page, up to `limit`. What they lack is in `missing` afterwards."""
         cursor = ""
         left = limit
         while left > 0:
-            page = self.ask("GET", path, params={**params, "cursor": cursor, "limit": min(left, 1000)})
+            page = self.page(path, {**params, "cursor": cursor, "limit": min(left, 1000)})
             yield from page["items"]
             left -= len(page["items"])
             cursor = page["next_cursor"] or ""
             if not cursor:
                 return
+
+    def page(self, path: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        page = self.ask("GET", path, params=params)
+        self.missing |= {each["partition"]: each for each in page.get("missing_partitions", ())}
+        return page
+
+    def listed(self, items: list[dict[str, Any]]) -> dict[str, Any]:
+        """The items of all pages as one list, in the words of the API."""
+        return {
+            "items": items,
+            "next_cursor": None,
+            "missing_partitions": [self.missing[number] for number in sorted(self.missing)],
+        }
+
+    def end(self) -> None:
+        """Nobody takes a list for whole that is not: says what is missing, and ends the command with exit code 1."""
+        if not self.missing:
+            return
+        print("incomplete:", file=sys.stderr)
+        for number in sorted(self.missing):
+            print(f"  {self.missing[number]['detail']}", file=sys.stderr)
+        raise typer.Exit(EXIT_ENVIRONMENT)
 
     def send(
         self,

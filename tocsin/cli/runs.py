@@ -1,5 +1,6 @@
 """`tocsin runs`."""
 
+import sys
 import threading
 from collections import OrderedDict
 from typing import Annotated, Any, Final
@@ -7,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from tocsin.cli import output
+from tocsin.cli.failures import Failure
 from tocsin.cli.node import (
     DEFAULT_URL,
     Json,
@@ -49,16 +51,17 @@ def list_runs(
     with Node(url, as_json=as_json) as node:
         if job is None:
             params = {"namespace": namespace, "status": status, "limit": min(limit, 1000)}
-            runs = node.ask("GET", "/v1/runs", params=params)["items"]
+            runs = node.page("/v1/runs", params)["items"]
         else:
             runs = list(node.pages(f"{job_path(job)}/runs", {}, limit))
             runs = [run for run in runs if status in ("", run["status"])]
     if as_json:
-        output.show_json({"items": runs, "next_cursor": None})
+        output.show_json(node.listed(runs))
     elif runs:
         output.show_table(("RUN", "STATUS", "TRIES", "LATE"), [_row(run) for run in runs], whole="RUN")
     else:
         print("no runs")
+    node.end()
 
 
 def _row(run: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -120,9 +123,17 @@ def tail(
     pause = threading.Event()
     seen: OrderedDict[str, tuple[object, ...]] = OrderedDict()
     first = True
+    gaps = _Gaps()
     with Node(url, as_json=as_json) as node:
         while True:
-            runs = _latest(node, job, namespace, status)
+            try:
+                runs = _latest(node, job, namespace, status)
+            except Failure as failure:
+                if not gaps.is_one(failure):
+                    raise
+                pause.wait(interval)
+                continue
+            gaps.say(node)
             fresh = [run for run in reversed(runs) if _is_new(run, seen)]
             if first:
                 fresh = fresh[len(fresh) - min(last, len(fresh)) :]
@@ -135,10 +146,34 @@ def tail(
             pause.wait(interval)
 
 
+class _Gaps:
+    """What cannot be followed for a while, as partitions move between processes: said when it changes."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def is_one(self, failure: Failure) -> bool:
+        """Whether the node, which is there, could ask nobody just now."""
+        problem = failure.problem or {}
+        if not str(problem.get("type", "")).endswith(":partitions-missing"):
+            return False
+        self._tell(str(problem.get("detail", "")))
+        return True
+
+    def say(self, node: Node) -> None:
+        self._tell("; ".join(node.missing[number]["detail"] for number in sorted(node.missing)))
+        node.missing.clear()
+
+    def _tell(self, gap: str) -> None:
+        if bool(gap) != bool(self._said):
+            print(f"incomplete: {gap}" if gap else "complete again", file=sys.stderr, flush=True)
+        self._said = gap
+
+
 def _latest(node: Node, job: str | None, namespace: str, status: str) -> list[dict[str, Any]]:
     if job is None:
         params = {"namespace": namespace, "status": status, "limit": TAIL_PAGE}
-        found: list[dict[str, Any]] = node.ask("GET", "/v1/runs", params=params)["items"]
+        found: list[dict[str, Any]] = node.page("/v1/runs", params)["items"]
         return found
     runs = node.ask("GET", f"{job_path(job)}/runs", params={"limit": 100})["items"]
     return [run for run in runs if status in ("", run["status"])]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from tests.unit.api.fakes import HELLO, NAMES
 from tests.unit.cli.conftest import LIMIT_S, RUN, Served, environment, line_of, started, tocsin
 from tocsin.cli.app import COMMANDS
+from tocsin.log.partitioner import partition_for
 
 
 @pytest.fixture
@@ -47,6 +49,34 @@ def test_jobs_are_listed_by_label_and_page_after_page(job: Served) -> None:
     assert 2 == len(limited.out.splitlines())
     assert "--limit" in limited.err
     assert "no jobs\n" == job.run("jobs", "list", "-n", "nowhere").out
+
+
+@pytest.fixture
+def partial(job: Served) -> Served:
+    """A part of the state cannot be asked, and default/a does not lie in it."""
+    number = (partition_for(b"default/a", 4) + 1) % 4
+    state = job.node.state
+    state.partitions[number] = replace(
+        state.partitions[number], ready=False, restore_done=12, restore_total=50, restore_eta_s=6.3
+    )
+    return job
+
+
+@pytest.mark.parametrize("what", ["jobs", "runs", "dead-letters"])
+def test_a_list_that_is_not_whole_says_so_and_ends_with_1(partial: Served, what: str) -> None:
+    done = partial.run(what, "list")
+    assert 1 == done.code
+    assert "incomplete:" in done.err
+    assert "is being restored: 12 of 50, about 6 s left" in done.err
+    as_json = partial.run(what, "list", "--json")
+    assert 1 == as_json.code
+    assert ["restoring"] == [each["reason"] for each in as_json.json["missing_partitions"]]
+    assert as_json.json["items"] or what != "jobs", "what could be asked is shown"
+
+
+def test_a_list_that_is_whole_says_nothing_about_it(job: Served) -> None:
+    done = job.run("jobs", "list")
+    assert (0, "") == (done.code, done.err)
 
 
 def test_a_job_is_printed_so_that_it_can_be_applied_again(job: Served) -> None:
