@@ -115,10 +115,11 @@ class Pulse:
         if now_s >= self._next_s:
             try:
                 self._log.begin_offset(self._at)
+            # What it was at first stays: the details change with every attempt, and say no more.
             except LogUnavailable as error:
-                self._trouble = f"the log does not answer: {error}"
+                self._trouble = self._trouble or f"the log does not answer: {error}"
             except LogError as error:
-                self._trouble = f"the log answers with an error: {error}"
+                self._trouble = self._trouble or f"the log answers with an error: {error}"
             else:
                 self._trouble = ""
             self._next_s = self._clock.monotonic_s() + PULSE_EVERY_S

@@ -5,9 +5,11 @@ The main thread waits for a signal or a failure; a second one opens the role and
 """
 
 import contextlib
+import faulthandler
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -88,6 +90,9 @@ class Process:
     def run(self, role: Role, serving: Serving) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._signals.install()
+        faulthandler.register(
+            signal.SIGUSR1
+        )  # what every thread is doing, for whoever wonders why it does nothing
         if self._supervised:
             threading.Thread(target=self._watch_parent, name="tocsin-parent", daemon=True).start()
         self.thread("tocsin-http", lambda: self._serve(serving))

@@ -14,11 +14,14 @@ from tocsin.cli.roles.process import Process
 from tocsin.cli.roles.serving import Front
 from tocsin.clock import Clock
 from tocsin.log.port import EventLog
+from tocsin.schemas.records import Journal
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.answers import Answers
 from tocsin.streams.clocks import ClockMode
+from tocsin.streams.settings import StreamsConfig
+from tocsin.streams.status import OwnedStatus, status_of
 from tocsin.streams.store import StoreEnvironment
-from tocsin.streams.topology import StreamsConfig, Topology
+from tocsin.streams.topology import Topology
 
 STOP_S = 20.0
 """The last commit and the hand-over of every partition; the log may just be electing its leaders."""
@@ -82,7 +85,7 @@ class StreamsRole:
         self._pulse = Pulse(log, config.names, self._clock)
         self._front.app = create_ops_app(
             lambda: self._process.reason,
-            lambda: self._status(topology, answers),
+            lambda: self._status(topology),
             lambda: self._figures(topology, answers),
             [owner_router(answers, self._secret(topology), lambda: _owned(topology))],
         )
@@ -91,7 +94,8 @@ class StreamsRole:
     def look(self) -> str:
         assert self._answers is not None
         assert self._pulse is not None
-        return self._pulse.trouble() or self._restoring() or self._answers.broken()
+        assert self._topology is not None
+        return self._pulse.trouble() or status_of(self._topology).summary or self._answers.broken()
 
     def stop(self) -> None:
         if self._topology is not None:
@@ -107,40 +111,20 @@ class StreamsRole:
 
     # --- what is told
 
-    def _restoring(self) -> str:
-        """The partition that is farthest from being ready, with its progress."""
-        assert self._topology is not None
-        waiting = [each for each in list(self._topology.partitions.values()) if not each.ready]
-        if not waiting:
-            return ""
-        lines = []
-        for each in waiting:
-            progress = each.progress
-            if progress is None or not progress.total:
-                continue
-            eta = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s left"
-            lines.append(f"partition {each.number} has {progress.done:,} of {progress.total:,} rows{eta}")
-        shown = "; ".join(lines[:3])
-        more = f"; {len(lines) - 3} more" if len(lines) > 3 else ""
-        count = len(self._topology.partitions)
-        return f"restoring {len(waiting)} of {count} partitions{': ' if shown else ''}{shown}{more}"
-
-    def _status(self, topology: Topology, answers: Answers) -> Mapping[str, Any]:
-        progress = {each.number: each.progress for each in list(topology.partitions.values())}
-        partitions = []
-        for health in answers.health():
-            restoring = progress.get(health.partition)
-            partitions.append(
-                {
-                    "partition": health.partition,
-                    "ready": health.ready,
-                    "watermark": views.instant(health.watermark_ms),
-                    "restore_done": health.restore_done,
-                    "restore_total": health.restore_total,
-                    "restore_eta_s": None if restoring is None or health.ready else restoring.eta_s,
-                }
-            )
-        return {"role": self.name, "advertised": self._config.advertise, "partitions": partitions}
+    def _status(self, topology: Topology) -> Mapping[str, Any]:
+        status = status_of(topology)
+        journals = {each.number: each.committed_journal for each in list(topology.partitions.values())}
+        return {
+            "role": self.name,
+            "advertised": self._config.advertise,
+            "joined": status.joined,
+            "clock_offset_ms": status.clock_offset_ms,
+            "partitions": [_owned_view(each, journals.get(each.partition)) for each in status.owned],
+            "followed": [
+                {"partition": each.partition, "behind": each.behind, "nearly_current": each.nearly_current}
+                for each in status.followed
+            ],
+        }
 
     def _figures(self, topology: Topology, answers: Answers) -> bytes:
         return metrics.render(
@@ -155,3 +139,15 @@ class StreamsRole:
 def _owned(topology: Topology) -> list[int]:
     """The partitions assigned to this process, those that are not ready yet included."""
     return [*list(topology.partitions), *topology.unopened]
+
+
+def _owned_view(each: OwnedStatus, journal: Journal | None) -> dict[str, Any]:
+    return {
+        "partition": each.partition,
+        "ready": each.stage in ("history", "working"),
+        "stage": each.stage,
+        "watermark": None if journal is None else views.instant(journal.watermark_ms),
+        "restore_done": each.done,
+        "restore_total": each.total,
+        "restore_eta_s": each.eta_s,
+    }

@@ -195,7 +195,7 @@ def _this_program() -> list[str]:
 def _is_ready(address: tuple[str, int]) -> bool:
     connection = http.client.HTTPConnection(*address, timeout=ASK_TIMEOUT_S)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", "/readyz?all=true")  # the processors, too
         return connection.getresponse().status == http.client.OK
     except (OSError, http.client.HTTPException):
         return False
