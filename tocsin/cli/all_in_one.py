@@ -21,6 +21,7 @@ from tocsin.cli.roles.snapshots import snapshots
 from tocsin.clock import SystemClock
 from tocsin.log.embedded import EmbeddedLog
 from tocsin.log.port import LogCorrupt, LogError
+from tocsin.schemas.callbacks import Callbacks
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.answers import Answers
 from tocsin.streams.bootstrap import bootstrap
@@ -52,6 +53,9 @@ class NodeConfig:
     functions: bool = False
     """Whether @function callables were registered, to be run here."""
     api_key: str = ""
+    secrets: Path | None = None
+    callback_url: str = ""
+    """Where endpoints of long runs reach this node."""
     drain_s: float = 30.0
     names: TopicNames = field(default_factory=TopicNames)
 
@@ -201,6 +205,8 @@ class AllInOne:
                 drain_s=self._config.drain_s,
                 clock_offset_max_ms=None,  # the embedded log takes its time from this machine's own clock
                 egress=EgressPolicy(allow_loopback=True),
+                secrets=self._config.secrets,
+                callbacks=Callbacks(self._config.callback_url, self._secret()),
             ),
             self._clock,
             self._log,
@@ -229,9 +235,14 @@ class AllInOne:
             names=self._config.names,
             queue_partitions=PARTITIONS,
             api_key=self._config.api_key,
+            secret=self._secret,
             workers=self._snapshots,
             clock_offset_ms=lambda: topology.clock_offset_ms,
         )
+
+    def _secret(self) -> str:
+        assert self._topology is not None
+        return self._topology.configuration.cluster.secret
 
     def _metrics(self) -> dict[str, WorkerMetrics]:
         found: dict[str, WorkerMetrics] = {}

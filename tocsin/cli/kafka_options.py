@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -45,6 +46,26 @@ Prefix = Annotated[
     str,
     typer.Option(
         "--prefix", envvar="TOCSIN_PREFIX", help="What the names of all topics and groups begin with."
+    ),
+]
+Secrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        envvar="TOCSIN_SECRETS",
+        metavar="DIR",
+        help="Secrets of the jobs: a file NAMESPACE/NAME for each.",
+        show_default=False,
+    ),
+]
+CallbackUrl = Annotated[
+    str,
+    typer.Option(
+        "--callback-url",
+        envvar="TOCSIN_CALLBACK_URL",
+        metavar="URL",
+        help="Where endpoints of long runs reach the API.",
+        show_default=False,
     ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
@@ -175,6 +196,20 @@ def set_log_level(problems: Problems, level: str) -> None:
 
 def api_key() -> str:
     return os.environ.get("TOCSIN_API_KEY", "")
+
+
+def check_secrets(problems: Problems, directory: Path | None) -> None:
+    if directory is not None and not directory.is_dir():
+        problems.add(f"--secrets is a directory with a folder for each namespace; {directory} is none")
+
+
+def check_callback_url(problems: Problems, url: str) -> None:
+    parts = urlsplit(url) if url else None
+    if parts is not None and (parts.scheme not in ("http", "https") or not parts.hostname):
+        problems.add(
+            f"--callback-url is the address at which endpoints reach the API, such as https://tocsin.example.com, "
+            f"not {url[:100]!r}"
+        )
 
 
 def cluster_secret() -> str:

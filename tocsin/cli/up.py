@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from tocsin.cli import kafka_options as options
 from tocsin.cli.failures import EXIT_INPUT, EXIT_INTERRUPTED, Failure, called
 from tocsin.cli.functions import import_functions
 from tocsin.cli.roles.serving import bind, url_of
@@ -63,6 +64,8 @@ def up(
         str,
         typer.Option(help="guarded: a step of the wall clock holds firing for a minute. wall: believe it."),
     ] = "guarded",
+    secrets: options.Secrets = None,
+    callback_url: options.CallbackUrl = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
 ) -> None:
     """Run a whole Tocsin: in one process and one directory, or with --kafka as a process for each role."""
@@ -74,6 +77,10 @@ def up(
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if clock not in ("guarded", "wall"):
         raise Failure(f"--clock is guarded or wall, not {clock!r}", exit_code=EXIT_INPUT)
+    problems = options.Problems()
+    options.check_callback_url(problems, callback_url)
+    options.check_secrets(problems, secrets)
+    problems.raise_any()
     api_key = os.environ.get("TOCSIN_API_KEY", "")
     for name in functions or ():
         import_functions(name)
@@ -89,6 +96,8 @@ def up(
             concurrency=concurrency,
             clock=clock,
             log_level=log_level,
+            secrets=secrets,
+            callback_url=callback_url,
         )
         raise typer.Exit(up_on_kafka(wanted, host=host, port=port, api_key=api_key))
     listening = bind(host, port, host_option="--host", port_option="--port", api_key=api_key)
@@ -100,6 +109,8 @@ def up(
         functions=bool(functions),
         concurrency=concurrency,
         clock=clock,
+        secrets=secrets,
+        callback_url=callback_url,
     )
 
 
@@ -112,6 +123,8 @@ def _up_embedded(
     functions: bool,
     concurrency: int,
     clock: str,
+    secrets: Path | None,
+    callback_url: str,
 ) -> None:
     from tocsin.cli.all_in_one import AllInOne, NodeConfig
     from tocsin.log.port import LogError
@@ -125,6 +138,8 @@ def _up_embedded(
             concurrency=concurrency,
             functions=functions,
             api_key=api_key,
+            secrets=secrets,
+            callback_url=callback_url or url,
         ),
         tell=_tell,
     )

@@ -36,6 +36,9 @@ class KafkaNode:
     concurrency: int
     clock: str
     log_level: str
+    secrets: Path | None = None
+    callback_url: str = ""
+    """"": the API's own address."""
 
 
 def up_on_kafka(wanted: KafkaNode, *, host: str, port: int, api_key: str) -> int:
@@ -51,7 +54,8 @@ def up_on_kafka(wanted: KafkaNode, *, host: str, port: int, api_key: str) -> int
     listening = bind(host, port, host_option="--host", port_option="--port", api_key=api_key)
     listening.set_inheritable(True)
     with _broker(wanted.data / "kafka" if is_local else None, wanted.kafka) as (bootstrap, held):
-        children = _children(wanted, bootstrap, host, listening.fileno(), held)
+        callback_url = wanted.callback_url or url_of(listening, host)
+        children = _children(wanted, bootstrap, host, listening.fileno(), held, callback_url)
         supervisor = Supervisor(children, SystemClock(), tell=_tell)
         address = listening.getsockname()[:2]
         where = f"its log in Kafka at {bootstrap}, its state in {(wanted.data / 'state').resolve()}"
@@ -59,7 +63,12 @@ def up_on_kafka(wanted: KafkaNode, *, host: str, port: int, api_key: str) -> int
 
 
 def _children(
-    wanted: KafkaNode, bootstrap: str, host: str, listening: int, held: tuple[int, ...]
+    wanted: KafkaNode,
+    bootstrap: str,
+    host: str,
+    listening: int,
+    held: tuple[int, ...],
+    callback_url: str,
 ) -> list[ChildSpec]:
     """In the order of their start; they are stopped in the opposite one, so that what is in flight is reported, and the
     reports are folded. `held`: descriptors that all of them inherit."""
@@ -68,6 +77,9 @@ def _children(
         common += ["--kafka-config", str(wanted.kafka_config)]
     streams = ["streams", *common, "--data", str(wanted.data / "state"), "--clock", wanted.clock]
     worker = ["worker", *common, "--concurrency", str(wanted.concurrency), "--drain", f"{DRAIN_S:g}"]
+    worker += ["--callback-url", callback_url]
+    if wanted.secrets is not None:
+        worker += ["--secrets", str(wanted.secrets)]
     functions = [word for module in wanted.functions for word in ("--functions", module)]
     children = [
         ChildSpec(name="streams", arguments=streams, descriptors=held, stop_s=STOP_S),

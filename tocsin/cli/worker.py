@@ -72,6 +72,8 @@ def worker(
             metavar="NAME",
         ),
     ] = None,
+    secrets: options.Secrets = None,
+    callback_url: options.CallbackUrl = "",
     prefix: options.Prefix = "tocsin.",
     log_level: options.LogLevel = "warning",
 ) -> None:
@@ -85,6 +87,7 @@ def worker(
     names = options.check_names(problems, prefix)
     host, port = options.check_listen(problems, listen)
     options.check_networks(problems, allow_network or ())
+    options.check_callback_url(problems, callback_url)
     for kind in every_queue or ():
         options.check_choice(problems, "--every-queue", kind, KINDS)
     if queue and every_queue:
@@ -94,7 +97,14 @@ def worker(
     queues = tuple(queue or (["functions"] if functions else ["default"]))
     egress = EgressPolicy(allow=(*(allow_network or ()), *(allow_host or ())), allow_loopback=allow_loopback)
     try:
-        WorkerConfig(worker=worker_name, queues=queues, concurrency=concurrency, drain_s=drain, egress=egress)
+        WorkerConfig(
+            worker=worker_name,
+            queues=queues,
+            concurrency=concurrency,
+            drain_s=drain,
+            egress=egress,
+            secrets=secrets,
+        )
     except InvalidWorkerConfig as error:
         problems.add(*map(_as_option, error.problems))
     options.set_log_level(problems, log_level)
@@ -120,6 +130,9 @@ def worker(
             concurrency=concurrency,
             drain_s=drain,
             egress=egress,
+            secrets=secrets,
+            callback_url=callback_url,
+            secret=options.cluster_secret(),
         ),
         process,
         front,
@@ -136,6 +149,7 @@ def _as_option(problem: str) -> str:
         "queues:": "--queue:",
         "egress allow list:": "--allow-network, --allow-host:",
         "worker": "--name",
+        "secrets": "--secrets",
     }
     first, _, rest = problem.partition(" ")
     for setting, option in spelled.items():

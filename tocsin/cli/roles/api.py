@@ -74,6 +74,7 @@ class ApiRole:
                 names=config.names,
                 queue_partitions=self._queue_partitions(),
                 api_key=config.api_key,
+                secret=self._secret,
                 fires=False,
                 writable=self._queries.log_trouble,
                 workers=self._workers,

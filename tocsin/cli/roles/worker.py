@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from tocsin.api import metrics
@@ -14,6 +15,7 @@ from tocsin.cli.roles.serving import Front
 from tocsin.cli.roles.snapshots import snapshots
 from tocsin.clock import Clock
 from tocsin.log.port import EventLog
+from tocsin.schemas.callbacks import Callbacks
 from tocsin.schemas.records import Queue
 from tocsin.schemas.topics import TopicNames
 from tocsin.worker.config import WorkerConfig
@@ -44,6 +46,11 @@ class WorkerRoleConfig:
     drain_s: float = 30.0
     egress: EgressPolicy = field(default_factory=EgressPolicy)
     clock_offset_max_ms: int | None = 500
+    secrets: Path | None = None
+    callback_url: str = ""
+    """Where endpoints of long runs reach the API; "": a run may not outlast its request."""
+    secret: str = ""
+    """What callback URLs are signed with, given from outside; "": the cluster's own."""
 
 
 class WorkerRole:
@@ -144,11 +151,19 @@ class WorkerRole:
                 drain_s=config.drain_s,
                 clock_offset_max_ms=config.clock_offset_max_ms,
                 egress=config.egress,
+                secrets=config.secrets,
+                callbacks=self._callbacks(),
             ),
             self._clock,
             self._log,
         )
         self._workers[queue] = (worker, self._process.thread(f"tocsin-worker-{queue}", worker.run))
+
+    def _callbacks(self) -> Callbacks | None:
+        assert self._following is not None
+        config = self._config
+        secret = config.secret or self._following.current.cluster.secret
+        return Callbacks(config.callback_url, secret) if config.callback_url and secret else None
 
     # --- the end
 
