@@ -162,6 +162,15 @@ async def known_job(api: Context, key: str) -> JobView:
     return view
 
 
+async def job_to_steer(api: Context, key: str) -> JobView | None:
+    """The job, for a command to it; None while nobody can be asked about it. Then the command is taken all the same (a job
+    that must be paused must not wait for a restore), and the processor refuses it if there is no such job."""
+    try:
+        return await known_job(api, key)
+    except PartitionsMissing:
+        return None
+
+
 @router.delete("/jobs/{namespace}/{id}", **operation("deleteJob", accepted="written", done="deleted"))
 async def delete_job(
     api: Api,
@@ -172,7 +181,7 @@ async def delete_job(
 ) -> JSONResponse:
     """Delete a job. What is scheduled is withdrawn; a run that has begun ends by itself, without a retry."""
     key = f"{namespace}/{job_id}"
-    await known_job(api, key)
+    await job_to_steer(api, key)
     delivery = await api.writes.define(
         JobDefinition(namespace=namespace, id=job_id, deleted=True, actor=actor_of(request), source="api")
     )
@@ -255,7 +264,7 @@ async def trigger_job(
     trigger_id = new_id() if idempotency_key is None else idempotency_key
     if not re.fullmatch(ID_PATTERN, trigger_id):
         raise invalid("Idempotency-Key", "id", ID_SENTENCE, trigger_id)
-    await known_job(api, key)
+    await job_to_steer(api, key)
     command = Trigger(
         namespace=namespace,
         id=job_id,
@@ -266,7 +275,7 @@ async def trigger_job(
         reason=reason_of(fields),
     )
     run_id = trigger_run_id(key, trigger_id)
-    before = await api.asks.get_run(run_id) if wait == "applied" else None
+    existed = wait == "applied" and await _run_existed(api, run_id)
     delivery = await api.writes.command(command)
     answer = {"run_id": run_id, "key": key, "result": "acknowledged", **views.coordinates(delivery)}
     if wait == "acknowledged":
@@ -275,9 +284,17 @@ async def trigger_job(
     if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
     if run is None:
-        raise ApiProblem("rejected", f"{key} was deleted or broken before the trigger was applied.")
-    answer |= {"result": "created" if before is None else "unchanged", "run": views.run(run)}
-    return JSONResponse(answer, status_code=201 if before is None else 200)
+        raise ApiProblem("rejected", f"{key} was not defined, or broken, when the trigger was applied.")
+    answer |= {"result": "unchanged" if existed else "created", "run": views.run(run)}
+    return JSONResponse(answer, status_code=200 if existed else 201)
+
+
+async def _run_existed(api: Context, run_id: str) -> bool:
+    """As far as it can be told."""
+    try:
+        return await api.asks.get_run(run_id) is not None
+    except PartitionsMissing:
+        return False
 
 
 def _payload(fields: dict[str, Any]) -> bytes | None:
@@ -344,7 +361,7 @@ async def pause_job(
                 fields["until"],
             )
     key = f"{namespace}/{job_id}"
-    view = await known_job(api, key)
+    before = await job_to_steer(api, key)
     command = Pause(
         namespace=namespace,
         id=job_id,
@@ -353,7 +370,7 @@ async def pause_job(
         actor=actor_of(request),
         reason=reason_of(fields),
     )
-    return await _command(api, command, view, wait)
+    return await _command(api, command, before, wait)
 
 
 @router.post(
@@ -370,7 +387,7 @@ async def resume_job(
     """Go on with the next occurrence."""
     fields = await read_object(request, {"reason": (str,)})
     key = f"{namespace}/{job_id}"
-    view = await known_job(api, key)
+    before = await job_to_steer(api, key)
     command = Resume(
         namespace=namespace,
         id=job_id,
@@ -378,7 +395,7 @@ async def resume_job(
         actor=actor_of(request),
         reason=reason_of(fields),
     )
-    return await _command(api, command, view, wait)
+    return await _command(api, command, before, wait)
 
 
 @router.post(
@@ -398,7 +415,7 @@ async def skip_next(
     if not 0 <= count <= SKIP_NEXT_MAX:
         raise invalid("count", "range", f"0 to {SKIP_NEXT_MAX}", str(count))
     key = f"{namespace}/{job_id}"
-    view = await known_job(api, key)
+    before = await job_to_steer(api, key)
     command = SkipNext(
         namespace=namespace,
         id=job_id,
@@ -407,20 +424,22 @@ async def skip_next(
         actor=actor_of(request),
         reason=reason_of(fields),
     )
-    return await _command(api, command, view, wait)
+    return await _command(api, command, before, wait)
 
 
-async def _command(api: Context, command: Command, before: JobView, wait: str) -> JSONResponse:
+async def _command(api: Context, command: Command, before: JobView | None, wait: str) -> JSONResponse:
+    key = JobKey(f"{command.namespace}/{command.id}")
     delivery = await api.writes.command(command)
-    answer = {"key": before.key, "result": "acknowledged", **views.coordinates(delivery)}
+    answer = {"key": key, "result": "acknowledged", **views.coordinates(delivery)}
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    applied, after = await api.writes.after(delivery, lambda: api.asks.get_job(before.key))
+    applied, after = await api.writes.after(delivery, lambda: api.asks.get_job(key))
     if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
     if after is None:
-        raise ApiProblem("rejected", f"{before.key} was deleted before the command was applied.")
-    result = "unchanged" if _switches(before.row) == _switches(after.row) else "changed"
+        raise ApiProblem("rejected", f"{key} was not defined when the command was applied.")
+    same = before is not None and _switches(before.row) == _switches(after.row)
+    result = "unchanged" if same else "changed"
     return JSONResponse({**answer, "result": result, "job": views.job(after)})
 
 

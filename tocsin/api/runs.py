@@ -24,6 +24,7 @@ from tocsin.api.requests import (
     read_object,
 )
 from tocsin.log.port import Delivery
+from tocsin.schemas.job import JobKey
 from tocsin.schemas.limits import ID_PATTERN
 from tocsin.schemas.records import CancelRun, Redrive, RunEvent
 from tocsin.streams.cursors import InvalidCursor
@@ -78,19 +79,39 @@ async def get_run(api: Api, namespace: Namespace, rest: Rest) -> JSONResponse:
     return JSONResponse(views.run(run))
 
 
-async def _known(api: Context, namespace: str, rest: str) -> tuple[str, RunEvent]:
-    """The job key and the run."""
+def _run_id(namespace: str, rest: str) -> tuple[JobKey, str]:
+    """The job key and the run id."""
     run_id = f"{namespace}/{rest}"
     try:
         key = job_key_of(run_id)
     except ValueError as error:
         raise ApiProblem("unknown-run", str(error)) from None
+    if not re.fullmatch(ID_PATTERN, key.partition("/")[2]):
+        raise ApiProblem("unknown-run", f"No run {run_id} is known: {key} is no key of a job.")
+    return key, run_id
+
+
+async def _run_to_steer(api: Context, key: str, run_id: str) -> RunEvent | None:
+    """The run, for a command to it; None while nobody can be asked about it: see jobs.job_to_steer()."""
+    try:
+        return await _known_run(api, key, run_id)
+    except PartitionsMissing:
+        return None
+
+
+async def _known(api: Context, namespace: str, rest: str) -> tuple[str, RunEvent]:
+    """The job key and the run."""
+    key, run_id = _run_id(namespace, rest)
+    return key, await _known_run(api, key, run_id)
+
+
+async def _known_run(api: Context, key: str, run_id: str) -> RunEvent:
     run = await api.writes.find_run(run_id, key)
     if run is None:
         raise ApiProblem(
             "unknown-run", f"No run {run_id} is known; runs that left the job's history are on the log."
         )
-    return key, run
+    return run
 
 
 @router.post(
@@ -103,27 +124,30 @@ async def cancel_run(
 ) -> JSONResponse:
     """Cancel a run at any stage: what has not begun will not begin, and a request under way is aborted."""
     fields = await read_object(request, {"reason": (str,)})
-    key, run = await _known(api, namespace, rest)
-    if run.status in ENDED:
-        raise ApiProblem("run-ended", f"{run.run_id} {_ended(run.status)}; there is nothing left to cancel.")
+    key, run_id = _run_id(namespace, rest)
+    before = await _run_to_steer(api, key, run_id)
+    if before is not None and before.status in ENDED:
+        raise ApiProblem("run-ended", f"{run_id} {_ended(before.status)}; there is nothing left to cancel.")
     delivery = await api.writes.command(
         CancelRun(
             namespace=namespace,
-            id=run.job_id,
-            run_id=run.run_id,
+            id=key.partition("/")[2],
+            run_id=run_id,
             actor=actor_of(request),
             reason=reason_of(fields),
         )
     )
-    answer = _answer(run.run_id, key, delivery)
+    answer = _answer(run_id, key, delivery)
     if wait == "acknowledged":
         return JSONResponse(answer, status_code=202)
-    applied, after = await api.writes.after(delivery, lambda: api.asks.get_run(run.run_id))
+    applied, after = await api.writes.after(delivery, lambda: api.asks.get_run(run_id))
     if not applied:
         return JSONResponse({**answer, "note": NOT_APPLIED}, status_code=202)
-    after = after or run
+    after = after or before
+    if after is None:
+        raise ApiProblem("unknown-run", f"No run {run_id} was known when the cancel was applied.")
     if after.status in ENDED and after.status != "cancelled":
-        raise ApiProblem("run-ended", f"{run.run_id} {_ended(after.status)} before the cancel was applied.")
+        raise ApiProblem("run-ended", f"{run_id} {_ended(after.status)} before the cancel was applied.")
     answer |= {"result": "cancelled" if after.status == "cancelled" else "requested", "run": views.run(after)}
     return JSONResponse(answer)
 

@@ -133,6 +133,27 @@ def test_what_is_being_restored_is_not_said_to_be_missing(node: FakeNode) -> Non
     assert 202 == node.put("default/a").status_code, "the outcome cannot be asked for"
 
 
+def test_what_is_being_restored_can_be_steered(node: FakeNode) -> None:
+    """A job that does harm must not wait for it; what there is not, the processor refuses."""
+    node.put("default/a")
+    node.state.put_run("default/a@20260101T000000.000Z", "running")
+    restore(node, PARTITION_OF_A)
+    for method, path in [
+        ("POST", "/v1/jobs/default/a/pause"),
+        ("POST", "/v1/jobs/default/a/resume"),
+        ("POST", "/v1/jobs/default/a/skip-next"),
+        ("POST", "/v1/jobs/default/a/trigger"),
+        ("POST", "/v1/runs/default/a@20260101T000000.000Z/cancel"),
+        ("DELETE", "/v1/jobs/default/a"),
+    ]:
+        for wait in ("acknowledged", "applied"):
+            answer = node.ask(method, path, params={"wait": wait})
+            assert (202, "acknowledged") == (answer.status_code, answer.json()["result"]), path
+    assert 10 == len(node.records(NAMES.commands))
+    assert 503 == node.ask("POST", "/v1/dead-letters/default/a@20260101T000000.000Z/redrive").status_code
+    assert 404 == node.ask("POST", "/v1/runs/default/a%20b@20260101T000000.000Z/cancel").status_code
+
+
 def test_a_list_names_the_partitions_that_could_not_be_asked(node: FakeNode) -> None:
     node.put("default/a")
     node.put("default/b")

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from tocsin.api.asking import AskedFigures, Asking
@@ -198,6 +198,8 @@ class ClusterQueries:
         future = self.begin(question)
         try:
             return future.result(QUESTION_S)
+        except CancelledError:
+            raise LogUnavailable("the process is stopping") from None
         except TimeoutError:
             future.cancel()
             raise LogUnavailable(f"the streams processes did not answer within {QUESTION_S:.0f} s") from None
@@ -236,7 +238,14 @@ class _Awaited:
         return found.health, found.broken
 
     async def _answer(self, question: "Coroutine[Any, Any, T]") -> T:
-        return await asyncio.wrap_future(self._queries.begin(question))
+        future = self._queries.begin(question)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise LogUnavailable("the process is stopping") from None  # it is the question that was cancelled
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
