@@ -23,7 +23,7 @@ from tocsin.schemas import codec
 from tocsin.schemas.job import HttpTarget, Job, Schedule
 from tocsin.schemas.records import JobDefinition
 from tocsin.schemas.topics import TopicNames
-from tocsin.streams.partitions import newest_journal
+from tocsin.streams.takeover import newest_journals
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +128,8 @@ def load_definitions(bootstrap: str, prefix: str, partitions: int, count: int) -
 
 def applied_definitions(cluster: Cluster) -> int:
     """How many records of `jobs` the journals have, over all partitions."""
-    found = 0
-    for number in range(cluster.partitions):
-        row = newest_journal(cluster.log, cluster.names, number)
-        found += 0 if row is None else row.jobs_offset
-    return found
+    newest = newest_journals(cluster.log, cluster.names, range(cluster.partitions))
+    return sum(row.jobs_offset for row in newest.values() if row is not None)
 
 
 def until_applied(cluster: Cluster, count: int) -> None:

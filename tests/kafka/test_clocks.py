@@ -37,7 +37,7 @@ def test_a_streams_process_whose_clock_is_an_hour_off_fires_nothing_and_says_so(
     cluster.worker()
     api = cluster.api()
     until(lambda: wrong.url and says(wrong, "clock"), "it says what is wrong with its clock")
-    until(lambda: not api.ready_reason() or "clock" in api.ready_reason(), "the API answers")
+    until(lambda: not api.ready_reason() or "clock" in api.ready_reason(), "the API can be written to")
     load.define(cluster, each=2)  # definitions are applied all the same
     pass_time(5.0)
     assert [] == dispatched(cluster)
@@ -55,7 +55,7 @@ def test_a_worker_whose_clock_is_an_hour_off_starts_nothing_and_says_so(
 ) -> None:
     cluster.sink.start()
     cluster.streams().until_ready()
-    cluster.api()
+    cluster.api().until_ready()
     wrong = cluster.worker(1, module=shifted(ms))
     cluster.until_workers_share(wrong)
     load.define(cluster, each=2)

@@ -27,8 +27,14 @@ def test_a_lost_state_directory_is_rebuilt_from_the_log(cluster: Cluster, tell: 
     streams.start().until_ready()
     cluster.until_fires(range(cluster.partitions), killed_ms)
     before = {f"default/{each.document['id']}" for each in cluster.defined}
-    listed = cluster.get("/v1/jobs", limit=500)["items"]
-    assert before == {f"{each['namespace']}/{each['id']}" for each in listed}
+
+    def listed() -> set[str]:
+        """The API may have to find the process again first."""
+        answer = cluster.client.get("/v1/jobs", params={"limit": 500})
+        items = answer.json()["items"] if answer.status_code == 200 else []
+        return {f"{each['namespace']}/{each['id']}" for each in items}
+
+    until(lambda: listed() == before, lambda: f"all jobs are listed: {before - listed()} are not")
     tell("without its state directory", cluster.settled())
 
 
