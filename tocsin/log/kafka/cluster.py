@@ -1,4 +1,4 @@
-"""Questions to the cluster, answered within a limit or LogUnavailable: topics, offsets, groups. Used by many threads."""
+"""Questions to the cluster, answered within a limit or LogUnavailable: topics and groups. Used by many threads."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final, TypeVar
 
-import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, admin
 
 from tocsin.clock import Clock
 from tocsin.log.kafka import codes
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
-from tocsin.log.kafka.errors import error_of, to_log_error
+from tocsin.log.kafka.errors import error_of, few, to_log_error
 from tocsin.log.kafka.settings import REQUEST_S, options_for
-from tocsin.log.port import Isolation, LogUnavailable, Member, TopicPartition
+from tocsin.log.port import LogUnavailable, Member, TopicPartition
 
 _ADMIN: Any = admin
 """It hands its names on without saying so, which mypy does not accept."""
@@ -48,10 +47,6 @@ _TRANSIENT: Final = frozenset(
         codes.WAIT_COORD,
     }
 )
-_ISOLATION: Final[Mapping[Isolation, ck.IsolationLevel]] = {
-    "committed": ck.IsolationLevel.READ_COMMITTED,
-    "uncommitted": ck.IsolationLevel.READ_UNCOMMITTED,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +106,7 @@ class Cluster:
         if not wanted:
             return {}
         found = self._ask(
-            f"describe {_few(wanted)}",
+            f"describe {few(wanted)}",
             lambda left_s: self._admin.describe_topics(TopicCollection(wanted), request_timeout=left_s),
             missing=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, codes.UNKNOWN_TOPIC}),
         )
@@ -130,7 +125,7 @@ class Cluster:
         if not resources:
             return {}
         found = self._ask(
-            f"read the settings of {_few(resources.values())}",
+            f"read the settings of {few(resources.values())}",
             lambda left_s: self._admin.describe_configs(list(resources), request_timeout=left_s),
             missing=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART}),
         )
@@ -146,43 +141,13 @@ class Cluster:
             for each in wanted
         ]
         self._ask(
-            f"create {_few(topic.topic for topic in topics)}",
+            f"create {few(topic.topic for topic in topics)}",
             lambda left_s: self._admin.create_topics(
                 topics, request_timeout=left_s, operation_timeout=left_s
             ),
             timeout_s,
             missing=frozenset({KafkaError.TOPIC_ALREADY_EXISTS}),
         )
-
-    # --- offsets ----------------------------------------------------------------------------------------------------
-
-    def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._offsets("begins", dict.fromkeys(partitions, _ADMIN.OffsetSpec.earliest()), "uncommitted")
-
-    def ends(self, partitions: Iterable[TopicPartition], isolation: Isolation) -> dict[TopicPartition, int]:
-        return self._offsets("ends", dict.fromkeys(partitions, _ADMIN.OffsetSpec.latest()), isolation)
-
-    def at_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
-        """The first offset stamped at or after the instant, if there is one."""
-        asked = {partition: _ADMIN.OffsetSpec.for_timestamp(max(timestamp_ms, 0))}
-        found = self._offsets("has a record from that time on", asked, "uncommitted")
-        return found[partition] if found[partition] >= 0 else None
-
-    def _offsets(
-        self, what: str, asked: Mapping[TopicPartition, Any], isolation: Isolation
-    ) -> dict[TopicPartition, int]:
-        """One request for each leader."""
-        if not asked:
-            return {}
-        partitions = {ck.TopicPartition(*where): where for where in asked}
-        specs = {each: asked[where] for each, where in partitions.items()}
-        found = self._ask(
-            f"learn where {_few(f'{topic}[{number}]' for topic, number in asked)} {what}",
-            lambda left_s: self._admin.list_offsets(
-                specs, isolation_level=_ISOLATION[isolation], request_timeout=left_s
-            ),
-        )
-        return {partitions[each]: int(answer.offset) for each, answer in found.items()}
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
@@ -262,9 +227,3 @@ class Cluster:
         while not done():
             if self._clock.monotonic_s() >= deadline_s or self._closed.wait(AGAIN_S):
                 raise LogUnavailable(f"cannot {doing} within {timeout_s:.0f} s; {self._troubles.explain()}")
-
-
-def _few(names: Iterable[object]) -> str:
-    """Some names, for a message."""
-    listed = [str(name) for name in names]
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -1,6 +1,6 @@
 """What librdkafka and the brokers report, in the port's words. Nothing of confluent_kafka leaves this package."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -104,6 +104,12 @@ def error_of(exception: KafkaException) -> KafkaError:
 
 def describe(error: KafkaError) -> str:
     return f"{error.str()} ({error.name()})"
+
+
+def few(names: Iterable[object]) -> str:
+    """Some names, for a message."""
+    listed = [str(name) for name in names]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
 Explain = Callable[[], str]

@@ -19,11 +19,11 @@ from confluent_kafka import KafkaError, KafkaException
 from tocsin.clock import Clock
 from tocsin.log.kafka import codes
 from tocsin.log.kafka.client_logs import Troubles
-from tocsin.log.kafka.cluster import Cluster
 from tocsin.log.kafka.config import KafkaConfig
 from tocsin.log.kafka.errors import describe, error_of, is_not_a_member, to_log_error
 from tocsin.log.kafka.fetching import SLICE_S, UNRESOLVED, Fetching, Standing
 from tocsin.log.kafka.membership import parse_metadata
+from tocsin.log.kafka.offsets import Offsets
 from tocsin.log.kafka.settings import CLOSE_S, COMMIT_OFFSETS_S, CONSUMING, GROUP, options_for
 from tocsin.log.kafka.topics import Topics
 from tocsin.log.limits import check_offsets
@@ -41,9 +41,9 @@ from tocsin.log.port import (
 
 logger = logging.getLogger(__name__)
 
-RESOLVE_S: Final = 1.0
-"""A poll waits no longer than this for the offsets where new partitions begin; the next one asks again."""
-RESOLVE_AGAIN_S: Final = 0.2
+RESOLVE_S: Final = 0.5
+"""A poll waits no longer than this for the offsets where new partitions begin; a later one asks again."""
+RESOLVE_AGAIN_S: Final = 1.0
 
 _REFUSED_ASSIGN: Final = ck.TopicPartition("-", 0, -5)
 """An offset that does not exist: the assign is refused, and librdkafka goes on waiting for one."""
@@ -80,7 +80,7 @@ class KafkaGroupConsumer:
         group: str,
         client_id: str,
         config: KafkaConfig,
-        cluster: Cluster,
+        offsets: Offsets,
         topics: Topics,
         clock: Clock,
         troubles: Troubles,
@@ -88,7 +88,7 @@ class KafkaGroupConsumer:
     ) -> None:
         self._group = group
         self._client_id = client_id
-        self._cluster = cluster
+        self._offsets = offsets
         self._topics = topics
         self._clock = clock
         self._troubles = troubles
@@ -365,7 +365,7 @@ class KafkaGroupConsumer:
         """The committed offset or, without one or if retention took it, the first offset kept (as `earliest`)."""
         wanted = [standing.where for standing in standings]
         committed = self.committed(wanted, timeout_s)
-        begins, ends = self._cluster.begins(wanted), self._cluster.ends(wanted, "uncommitted")
+        begins, ends = self._offsets.begins(wanted), self._offsets.ends(wanted, "uncommitted")
         for standing in standings:
             where = standing.where
             commit = committed[where]

@@ -13,6 +13,7 @@ from tocsin.log.kafka.config import InvalidKafkaConfig, KafkaConfig
 from tocsin.log.kafka.errors import error_of
 from tocsin.log.kafka.fetching import SLICE_S
 from tocsin.log.kafka.groups import KafkaGroupConsumer
+from tocsin.log.kafka.offsets import Offsets
 from tocsin.log.kafka.producers import KafkaProducer
 from tocsin.log.kafka.readers import KafkaReader, ReaderPool
 from tocsin.log.kafka.settings import OPEN_S
@@ -40,6 +41,7 @@ class KafkaLog:
         self._clock = clock
         self._troubles = Troubles(config.bootstrap, clock.monotonic_s)
         self._cluster = Cluster(config, clock, self._troubles)
+        self._offsets = Offsets(config, clock, self._troubles)
         self._topics = Topics(config, clock, self._cluster)
         self._pool = ReaderPool(config, self._troubles)
         self._open: set[_Closable] = set()
@@ -80,7 +82,7 @@ class KafkaLog:
 
     def begin_offset(self, partition: TopicPartition) -> int:
         self._topics.check(partition)
-        return self._cluster.begins([partition])[partition]
+        return self._offsets.begins([partition])[partition]
 
     def end_offset(self, partition: TopicPartition, isolation: Isolation) -> int:
         return self.end_offsets([partition], isolation)[partition]
@@ -91,11 +93,11 @@ class KafkaLog:
         wanted = list(partitions)
         for partition in wanted:
             self._topics.check(partition)
-        return self._cluster.ends(wanted, isolation)
+        return self._offsets.ends(wanted, isolation)
 
     def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         self._topics.check(partition)
-        found = self._cluster.at_time(partition, timestamp_ms)
+        found = self._offsets.at_time(partition, timestamp_ms)
         return found if found is not None else self.end_offset(partition, "uncommitted")
 
     def members(self, group: str) -> tuple[Member, ...]:
@@ -124,7 +126,7 @@ class KafkaLog:
                 group,
                 client_id,
                 self._config,
-                self._cluster,
+                self._offsets,
                 self._topics,
                 self._clock,
                 self._troubles,
@@ -176,6 +178,7 @@ class KafkaLog:
                 made.close()
         finally:
             self._pool.close()
+            self._offsets.close()
             self._cluster.close()
 
 

@@ -16,8 +16,12 @@ Options = Mapping[str, str | int | bool]
 
 # --- limits of the adapter's own calls, in seconds ----------------------------------------------------------------------
 
+OFFSETS_S: Final = 3.0
+"""A request for offsets, which the core loop makes. After a broker's death it is told LogUnavailable, does what can be
+done without, and asks again."""
+
 REQUEST_S: Final = 10.0
-"""A request about topics, offsets or groups. Longer than a leader or coordinator takes to move when its broker is shut
+"""A request about topics or groups. Longer than a leader or coordinator takes to move when its broker is shut
 down; after a broker's death (6.8 - 12.9 s, measured) the caller is told LogUnavailable once, and asks again."""
 
 OPEN_S: Final = 10.0
