@@ -14,7 +14,7 @@ PAGES = [ROOT / "README.md", ROOT / "docker-compose.yml", *sorted((ROOT / "docs"
 
 # At the start of a line of code, in backticks, or as the words of `docker compose exec`.
 COMMAND = re.compile(
-    r"(?:^ {4}(?:\.venv/bin/)?|`(?:\.venv/bin/)?|exec (?:-T )?tocsin )(tocsin [a-z][^`\n]*)", re.MULTILINE
+    r"(?:^ {4}(?:\.venv/bin/)?|`(?:\.venv/bin/)?|exec (?:-T )?(?:--index \S+ )?[a-z]+ )(tocsin [a-z][^`\n]*)", re.MULTILINE
 )
 
 
