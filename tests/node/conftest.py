@@ -91,6 +91,11 @@ class Node:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *options: str, cwd: Path | None = None) -> None:
+        self.spawn(*options, cwd=cwd)
+        until(self._is_ready, "the node is ready")
+
+    def spawn(self, *options: str, cwd: Path | None = None) -> None:
+        """As start(), without waiting until it is ready."""
         self.process = subprocess.Popen(
             self.command(*options),
             stdout=subprocess.PIPE,
@@ -99,7 +104,6 @@ class Node:
             cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
-        until(self._is_ready, "the node is ready")
 
     def command(self, *options: str) -> list[str]:
         return [
@@ -111,7 +115,7 @@ class Node:
         if self.process.poll() is not None:
             assert self.process.stdout is not None
             raise AssertionError(f"the node ended: {self.process.stdout.read()}")
-        return self.client.get("/readyz").status_code == 200
+        return self.client.get("/readyz", params={"all": "true"}).status_code == 200
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)

@@ -29,12 +29,10 @@ def tocsin(node: Node, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_example_jobs_run_on_time_are_retried_and_end_in_the_dead_letters(
-    node: Node, receiver: Receiver, tmp_path: Path
-) -> None:
-    node.start()
+def the_example_does_what_the_readme_says(node: Node, receiver: Receiver, folder: Path) -> None:
+    """The example as it is shipped, by the commands that are shown, whatever the node keeps its log in."""
     text = (ROOT / "examples" / "hello.yaml").read_text().replace("http://127.0.0.1:8790", receiver.url)
-    shown = tmp_path / "hello.yaml"
+    shown = folder / "hello.yaml"
     shown.write_text(text)
     tocsin(node, "jobs", "apply", "-f", str(shown))
     documents = list(yaml.safe_load_all(text))
@@ -56,6 +54,13 @@ def test_the_example_jobs_run_on_time_are_retried_and_end_in_the_dead_letters(
     (run, *_) = tocsin(node, "runs", "list", f"default/{failing}")["items"]
     assert [each["attempt"] for each in run["attempts"]] == [1, 2, 3]
     assert all(each["http_status"] == 503 and each["error"] for each in run["attempts"])
+
+
+def test_the_example_jobs_run_on_time_are_retried_and_end_in_the_dead_letters(
+    node: Node, receiver: Receiver, tmp_path: Path
+) -> None:
+    node.start()
+    the_example_does_what_the_readme_says(node, receiver, tmp_path)
 
 
 def test_a_second_node_on_the_same_directory_is_refused_and_named(node: Node) -> None:

@@ -18,7 +18,7 @@ class StopSignals:
     def __init__(
         self,
         clock: Clock,
-        ask_to_stop: Callable[[], None],
+        ask_to_stop: Callable[[], object],
         *,
         at_once: Callable[[], None] = lambda: None,
         supervised: bool = False,
