@@ -3,9 +3,45 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.api.fakes import FakeNode, fake_node
+from tests.unit.api.owners import KEYS, START_MS, Cluster, World, cluster, key_in, run_of
+from tocsin.api.cluster import directory as directory_module
+from tocsin.schemas.records import DeadLetter
 
 
 @pytest.fixture
 def node() -> Iterator[FakeNode]:
     with fake_node() as made:
+        yield made
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.add(*KEYS, "other/a", "other/b")
+    made.runs += [run_of(key, "one", event_ms=START_MS + at) for at, key in enumerate(KEYS)]
+    made.runs += [run_of(KEYS[0], f"n{n}", event_ms=START_MS + 100 + n, status="failed") for n in range(7)]
+    made.dead += [
+        DeadLetter(run=run_of(key, "dead", status="failed", seq=seq), body=b"\0\xff", died_ms=START_MS)
+        for seq, key in enumerate([*KEYS[::3], KEYS[0]], 5)
+    ]
+    return made
+
+
+@pytest.fixture
+def three(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Changes of the group are seen at once."""
+    monkeypatch.setattr(directory_module, "REFRESH_MIN_S", 0.05)
+    monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
+    monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
+    with cluster(world=world) as made:
+        assert made.queries.get_job(key_in(0)) is not None
+        yield made
+
+
+@pytest.fixture
+def settled(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The group was looked at, and is looked at again only when something is not as expected."""
+    monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 1_000_000)
+    with cluster(world=world) as made:
+        assert made.queries.get_job(key_in(0)) is not None
         yield made

@@ -41,6 +41,9 @@ HOURLY = Schedule(every_ms=3_600_000)
 START_MS = 1_767_225_600_000
 
 
+KEYS = [f"default/j{number:03}" for number in range(60)]
+
+
 def view_of(key: str, **row: Any) -> JobView:
     namespace, _, job_id = key.partition("/")
     job = Job(
@@ -406,3 +409,11 @@ def all_keys(queries: Any, *, limit: int, pages_max: int = 1_000, **where: Any) 
         if not cursor:
             return keys
     raise AssertionError("the pages have no end")
+
+
+def key_in(number: int) -> JobKey:
+    return JobKey(next(key for key in KEYS if number_of(key) == number))
+
+
+def reasons(missing: Any) -> dict[int, str]:
+    return {each.partition: each.reason for each in missing}

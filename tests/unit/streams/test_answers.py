@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from tests.unit.streams.driver import NAMES, T0, job
 from tests.unit.streams.process import Process, process_in
 from tocsin.clock import FakeClock
-from tocsin.log.partitioner import partition_for
 from tocsin.schemas.job import Job, JobKey, Overlap, Retry, Schedule
 from tocsin.schemas.records import Pause
 from tocsin.streams.answers import SCAN_S, Answers
@@ -407,34 +405,6 @@ def test_a_list_may_be_asked_of_some_partitions_and_names_those_that_are_not_her
         [view.key for view in page.items],
         [(each.partition, each.reason) for each in page.missing],
     )
-
-
-def test_recent_runs_of_partitions_that_are_elsewhere_are_left_to_who_goes_on_with_them(
-    process: Process,
-) -> None:
-    process.apply(job(HOURLY, id="x"))
-    run_once(process, "x", "one")
-    mine = partition_for(b"default/x", PARTITIONS)
-    for partitions, expected in (((mine,), ["x"]), (((mine + 1) % PARTITIONS,), [])):
-        page = process.answers.recent_runs(namespace="", status="", limit=10, partitions=partitions)
-        assert expected == [event.job_id for event in page.items]
-        assert [] == page.missing
-
-
-def test_a_run_from_before_a_partition_came_back_is_not_shown_as_it_was_then(process: Process) -> None:
-    """Another process may have ended it in between."""
-    process.apply(job(HOURLY, id="x"))
-    process.trigger("one", "x")
-    process.run(100)
-    answers = process.answers
-    assert ["scheduled"] == [
-        run.status for run in answers.recent_runs(namespace="", status="", limit=9).items
-    ]
-    number = partition_for(b"default/x", PARTITIONS)
-    again = process.topology.partitions[number] = replace(process.topology.partitions[number])
-    again.claimed = True
-    assert again.ready
-    assert [] == answers.recent_runs(namespace="", status="", limit=9).items
 
 
 def test_why_nothing_fires_is_said_in_the_order_of_weight(process: Process) -> None:

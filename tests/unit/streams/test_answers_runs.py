@@ -1,12 +1,14 @@
 """Answers about dead letters, and from the memory of recent runs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.streams.driver import job
 from tests.unit.streams.process import Process, process_in
+from tocsin.log.partitioner import partition_for
 from tocsin.schemas.job import Job, Overlap, Retry, Schedule
 from tocsin.schemas.records import Redrive
 from tocsin.streams import answers as answers_module
@@ -119,3 +121,31 @@ def test_the_memory_of_recent_runs_is_bounded(process: Process, monkeypatch: pyt
         run_once(process, "x", f"t{number}")
     found = process.answers.recent_runs(namespace="", status="", limit=100)
     assert ["default/x!t.t5", "default/x!t.t4", "default/x!t.t3"] == [each.run_id for each in found.items]
+
+
+def test_recent_runs_of_partitions_that_are_elsewhere_are_left_to_who_goes_on_with_them(
+    process: Process,
+) -> None:
+    process.apply(job(HOURLY, id="x"))
+    run_once(process, "x", "one")
+    mine = partition_for(b"default/x", PARTITIONS)
+    for partitions, expected in (((mine,), ["x"]), (((mine + 1) % PARTITIONS,), [])):
+        page = process.answers.recent_runs(namespace="", status="", limit=10, partitions=partitions)
+        assert expected == [event.job_id for event in page.items]
+        assert [] == page.missing
+
+
+def test_a_run_from_before_a_partition_came_back_is_not_shown_as_it_was_then(process: Process) -> None:
+    """Another process may have ended it in between."""
+    process.apply(job(HOURLY, id="x"))
+    process.trigger("one", "x")
+    process.run(100)
+    answers = process.answers
+    assert ["scheduled"] == [
+        run.status for run in answers.recent_runs(namespace="", status="", limit=9).items
+    ]
+    number = partition_for(b"default/x", PARTITIONS)
+    again = process.topology.partitions[number] = replace(process.topology.partitions[number])
+    again.claimed = True
+    assert again.ready
+    assert [] == answers.recent_runs(namespace="", status="", limit=9).items
