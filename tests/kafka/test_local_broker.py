@@ -156,12 +156,15 @@ def test_a_cluster_keeps_its_number_of_brokers_and_gets_another_free_port_if_its
         kafka.wipe()
 
 
-def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    kafka = LocalKafka(tmp_path / "kafka")
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In a folder with a name of any kind, and with options for another Java about.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmx1m")
+    monkeypatch.setenv("LC_ALL", "C")
+    kafka = LocalKafka(tmp_path / 'a "ü" b\\c' / "kafka")
     try:
         kafka.start(lambda _: None)
         kafka.stop()
-        (tmp_path / "kafka" / "broker-1" / "data" / "meta.properties").write_text(
+        (kafka.directory / "broker-1" / "data" / "meta.properties").write_text(
             "version=1\ncluster.id=x\nnode.id=7\n"
         )
         with pytest.raises(BrokerFailed, match=r"broker-1 ended\. Its last lines(?s:.)*Stored node id 7"):

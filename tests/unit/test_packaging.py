@@ -156,6 +156,6 @@ def test_the_wheel_holds_the_package_alone(tmp_path: Path, monkeypatch: pytest.M
     data = {
         path
         for path in (ROOT / "tocsin").rglob("*")
-        if path.is_file() and path.suffix in {".avsc", ".py", ".html"}
+        if path.is_file() and path.suffix in {".avsc", ".html", ".lock", ".py"}
     }
     assert {path.relative_to(ROOT).as_posix() for path in data} <= names

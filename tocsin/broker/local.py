@@ -89,6 +89,10 @@ class LocalKafka:
 
     def start(self, tell: Callable[[str], None]) -> None:
         """All brokers run and answer afterwards; those that ran already were left alone. Raises BrokerFailed."""
+        if "," in str(self._directory):
+            raise BrokerFailed(
+                f"{self._directory}: Kafka takes a comma for the end of a path; name another folder"
+            )
         java, jars = find_java(), fetch_jars(tell)
         with self._alone():
             layout = self._agreed_layout(tell)
@@ -132,7 +136,12 @@ class LocalKafka:
     def wipe(self) -> None:
         """Stop, and delete the directory."""
         self.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            shutil.rmtree(self._directory)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise BrokerFailed(f"{self._directory} cannot be deleted: {error}") from None
 
     def failed(self) -> str:
         """Empty while all brokers run; else which one ended, and its last lines."""

@@ -57,6 +57,7 @@ class Node:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env=_environment(),
         )
 
     def end_format(self, process: "subprocess.Popen[str]") -> None:
@@ -86,6 +87,7 @@ class Node:
                 stdout=console,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
+                env=_environment(),
                 start_new_session=True,  # a Ctrl-C in the terminal is for us, and we stop it in order
             )
 
@@ -103,8 +105,14 @@ class Node:
     def signal(self, number: signal.Signals) -> None:
         pid = self.pid()
         if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.kill(pid, number)
+            except ProcessLookupError:
+                pass  # it ended meanwhile
+            except PermissionError:
+                raise BrokerFailed(
+                    f"the Kafka broker with pid {pid} in {self.folder} was started by another user: stop it as that one"
+                ) from None
 
     def wait_gone(self, limit_s: float) -> bool:
         """Whether the process ended within the limit."""
@@ -168,6 +176,13 @@ class Node:
     def _open_console(self) -> BinaryIO:
         too_long = self._console.exists() and self._console.stat().st_size > CONSOLE_MAX
         return self._console.open("wb" if too_long else "ab")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what would change Java's options behind our back, and with paths of any letters."""
+    dropped = {"CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**kept, "LC_ALL": "C.UTF-8"}
 
 
 def _command_of(pid: int) -> str:

@@ -114,6 +114,12 @@ def test_a_directory_that_holds_nothing_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_path_that_kafka_would_take_for_two_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrokerFailed, match="Kafka takes a comma for the end of a path"):
+        LocalKafka(tmp_path / "a,b").start(lambda _: None)
+    assert not (tmp_path / "a,b").exists()
+
+
 def test_a_layout_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text('{"cluster_id": "x"}')
     with pytest.raises(
