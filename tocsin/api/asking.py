@@ -30,7 +30,7 @@ class Asking(Protocol):
     async def dead_letters(self, *, namespace: str, cursor: str, limit: int) -> Page[DeadLetter]: ...
 
     async def standing(self) -> tuple[Sequence[PartitionHealth], str]:
-        """health() and broken(), as of one moment."""
+        """health() without figures, and broken(), as of one moment."""
         ...
 
     async def get_jobs(self, keys: Sequence[JobKey]) -> Mapping[JobKey, JobView]: ...
@@ -95,4 +95,4 @@ class _Here:
         )
 
     async def standing(self) -> tuple[Sequence[PartitionHealth], str]:
-        return await asyncio.to_thread(lambda: (self._queries.health(), self._queries.broken()))
+        return await asyncio.to_thread(lambda: (self._queries.health(figures=False), self._queries.broken()))

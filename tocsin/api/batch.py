@@ -206,9 +206,8 @@ async def _apply(api: Context, good: Sequence[_Line], deliveries: Sequence[Deliv
     for line, delivery in zip(good, deliveries, strict=True):
         if delivery.error is None:
             written.setdefault(delivery.partition, []).append((line, delivery))
-    for partition, done in zip(highest, applied, strict=True):
-        if done:
-            await _apply_to(api, written[partition])
+    ended = [partition for partition, done in zip(highest, applied, strict=True) if done]
+    await asyncio.gather(*[_apply_to(api, written[partition]) for partition in ended])
 
 
 async def _apply_to(api: Context, written: Sequence[tuple[_Line, Delivery]]) -> None:

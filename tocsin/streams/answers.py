@@ -169,19 +169,19 @@ class Answers:
 
     # --- health
 
-    def health(self) -> Sequence[PartitionHealth]:
+    def health(self, *, figures: bool = True) -> Sequence[PartitionHealth]:
         now_ms = self._clock.now_ms()
         found = {number: _not_ready(self._missing(number)) for number in self._topology.unopened}
         for each in list(self._topology.partitions.values()):
             try:
-                found[each.number] = self._health_of(each, now_ms)
+                found[each.number] = self._health_of(each, now_ms, figures=figures)
             except StoreClosed:
                 found[each.number] = _not_ready(_moving(each.number))
         if not found:  # nothing is assigned yet: whatever is asked for would look as if it did not exist
             found = {number: _not_ready(self._missing(number)) for number in self._all()}
         return tuple(found.values())
 
-    def _health_of(self, each: OwnedPartition, now_ms: int) -> PartitionHealth:
+    def _health_of(self, each: OwnedPartition, now_ms: int, *, figures: bool) -> PartitionHealth:
         journal = each.committed_journal
         if not each.ready or journal is None:
             return _not_ready(self._missing(each.number))
@@ -195,8 +195,8 @@ class Answers:
             jobs=counts["state"],
             open_runs=counts["runs"],
             dead_letters=counts["dead"],
-            overdue=reader.overdue(now_ms, TIMERS_LOOKED_AT_MAX),
-            pending=reader.pending_buckets(now_ms, TIMERS_LOOKED_AT_MAX),
+            overdue=reader.overdue(now_ms, TIMERS_LOOKED_AT_MAX) if figures else 0,
+            pending=reader.pending_buckets(now_ms, TIMERS_LOOKED_AT_MAX) if figures else {},
         )
 
     def broken(self) -> str:

@@ -171,7 +171,7 @@ class FakeState:
             missing=self._missing(),
         )
 
-    def health(self) -> Sequence[PartitionHealth]:
+    def health(self, *, figures: bool = True) -> Sequence[PartitionHealth]:
         return self.partitions
 
     def broken(self) -> str:

@@ -204,7 +204,7 @@ class Part:
         cursor = f"{found[limit - 1][0][0]}:{found[limit - 1][0][1]}" if more else ""
         return Page(items=[each for _, each in found[:limit]], next_cursor=cursor, missing=missing)
 
-    def health(self) -> Sequence[PartitionHealth]:
+    def health(self, *, figures: bool = True) -> Sequence[PartitionHealth]:
         return [
             PartitionHealth(
                 partition=number,

@@ -23,6 +23,7 @@ from tests.unit.api.owners import (
     view_of,
 )
 from tocsin.api.cluster import client as client_module
+from tocsin.api.cluster import gather as gather_module
 from tocsin.api.cluster import wire
 from tocsin.streams.queries import JobFilter, PartitionsMissing
 
@@ -125,6 +126,16 @@ def test_a_frozen_process_holds_up_nobody_and_is_left_alone(three: Cluster, froz
     assert {0: "unreachable"} == reasons(page.missing)
     assert {1, 2, 3, 4, 5} == {number_of(view.key) for view in page.items}
     assert 0 == frozen.connections()
+
+
+def test_the_health_of_all_is_told_without_waiting_for_a_frozen_process(
+    three: Cluster, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "ANSWER_S", 1_000)
+    monkeypatch.setattr(gather_module, "HEALTH_S", 0.2)
+    health = three.queries.health()
+    assert {0: "unreachable"} == {each.partition: each.reason for each in health if not each.ready}
+    assert "partition 0 cannot be asked: its streams process does not answer" == three.queries.broken()
 
 
 # --- who is asked at all -------------------------------------------------------------------------------------------------

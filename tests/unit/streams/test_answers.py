@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -317,6 +318,11 @@ def test_what_is_overdue_while_the_clock_is_held_is_counted(
         process.clock.step_wall(3_600_000)
         process.run(20_000, every_ms=100)
         assert 1 == sum(each.overdue for each in process.answers.health())
+
+
+def test_a_glance_at_the_health_counts_nothing_that_has_to_be_looked_for(various: Process) -> None:
+    for whole, glance in zip(various.answers.health(), various.answers.health(figures=False), strict=True):
+        assert replace(whole, overdue=0, pending={}) == glance
 
 
 def test_before_anything_is_assigned_all_partitions_are_missing(

@@ -27,6 +27,10 @@ from tocsin.streams.queries import (
 WHOLE_PAGES_UPTO: Final = 100
 """Up to this limit each owner is asked for a whole page. Of more, each for its share and a bit: keys lie evenly."""
 
+HEALTH_S: Final = 0.8
+"""After this long /readyz answers without an owner: whoever asks for it gives up after a second or two, and would take this
+process for dead."""
+
 T = TypeVar("T")
 
 
@@ -245,9 +249,14 @@ class Gather:
                 found[number] = _lacking(self._directory.missing(number))
             else:
                 by_owner.setdefault(url, []).append(number)
-        answers = await _all_of(self._health_of(url, numbers) for url, numbers in by_owner.items())
+        asked = {url: asyncio.ensure_future(self._health_of(url, by_owner[url])) for url in by_owner}
+        if asked:
+            await asyncio.wait(
+                asked.values(), timeout=HEALTH_S
+            )  # who is later is asked to the end, for the breaker's sake
         complaints: dict[str, None] = {}
-        for (url, numbers), (health, broken) in zip(by_owner.items(), answers, strict=True):
+        for url, numbers in by_owner.items():
+            health, broken = asked[url].result() if asked[url].done() else _late(url, numbers)
             said = {each.partition: replace(each, owner=url) for each in health}
             for number in numbers:
                 moving = MissingPartition(partition=number, reason="moving")
@@ -323,6 +332,11 @@ def _failed(numbers: Iterable[int], error: OwnerFailed) -> Page[Any]:
 
 def _nothing(numbers: Iterable[int], reason: Any) -> Page[Any]:
     return Page(items=(), missing=[MissingPartition(partition=n, reason=reason) for n in numbers])
+
+
+def _late(url: str, numbers: Sequence[int]) -> tuple[list[PartitionHealth], str]:
+    error = OwnerFailed("unreachable", f"the streams process at {url} has not answered for {HEALTH_S} s")
+    return [_lacking(error.of(number)) for number in numbers], ""
 
 
 def _lacking(missing: MissingPartition) -> PartitionHealth:

@@ -192,7 +192,10 @@ class _Owner:
     async def _health(self, _: dict[str, Any], __: Request) -> Answer:
         return await self._scan(
             lambda: wire.pack(
-                {"health": wire.health_fields(self._queries.health()), "broken": self._queries.broken()}
+                {
+                    "health": wire.health_fields(self._queries.health(figures=False)),
+                    "broken": self._queries.broken(),
+                }
             )
         )
 
