@@ -41,10 +41,10 @@ class ClockOffset:
         self._limit_ms = limit_ms
         self._log_minus_monotonic_ms: float | None = None
         self._error_ms = 0.0
-        self._sampled_s = 0.0
+        self._sampled_s = float("-inf")
         self._newest_read: float | None = None
         self._read_s = 0.0
-        self._asked_s = 0.0
+        self._asked_s = float("-inf")
 
     def delivered(self, sent_s: float, timestamp_ms: int) -> None:
         """The log has stamped a record `timestamp_ms` somewhen between `sent_s` (monotonic) and now."""
@@ -74,6 +74,10 @@ class ClockOffset:
     def asked(self) -> None:
         """A record is on its way whose delivery will be a sample."""
         self._asked_s = self._clock.monotonic_s()
+
+    def is_unknown(self) -> bool:
+        """Whether the log has never said what time it is."""
+        return self._limit_ms is not None and self._sampled_s == float("-inf")
 
     def offset_ms(self) -> int:
         """0 while nothing is known."""

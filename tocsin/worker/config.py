@@ -48,6 +48,8 @@ class CoreConfig:
     """Executions at once towards one host and port."""
     clock_offset_max_ms: int | None = 500
     """Beyond this nothing starts. None: the log takes its time from this machine's wall clock."""
+    asks_the_time_first: bool = False
+    """Nothing starts before the log has said once what time it is: a clock that is fast shows by nothing else."""
     expire_slack_ms: int = 1_000
     """`expired` is said only when the own clock is past the deadline by more than this (W4)."""
     report_delay_s: float = 0.010
@@ -91,6 +93,7 @@ class WorkerConfig:
             hold_bytes_max=self.hold_bytes_max,
             per_target_max=self.per_target_max,
             clock_offset_max_ms=self.clock_offset_max_ms,
+            asks_the_time_first=True,
         )
 
     def _problems(self) -> list[str]:

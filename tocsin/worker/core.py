@@ -330,8 +330,10 @@ class WorkerCore:
         now_ms = self._clock.now_ms()
         self._holding.release(now_ms)
         started = 0
-        clock_off = self._clock_offset.is_off()
-        if clock_off and self._holding.has_ready() and self._clock_offset.is_old():
+        unknown = self.config.asks_the_time_first and self._clock_offset.is_unknown()
+        clock_off = unknown or self._clock_offset.is_off()
+        wanted = self._holding.has_ready() or (unknown and self._holding.held_count)
+        if clock_off and wanted and self._clock_offset.is_old():
             self._reports.ask_the_time()
         if self._holding.has_ready() and not clock_off:
             slots = self._executor.capacity()

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.worker.world import NAMES, QUEUE, World
+from tocsin.clock import FakeClock
 from tocsin.schemas.codec import decode
 from tocsin.schemas.records import Control, Quarantined
 
@@ -343,6 +344,36 @@ def test_a_worker_whose_clock_is_off_starts_nothing_until_it_is_right_again(worl
     world.clock.step_wall(-700)
     world.pass_time(1_000)
     assert ["ns/a@1", "ns/b@1"] == worker.executor.runs()
+
+
+class FastClock:
+    """Wall clock an hour ahead of the log's, from the beginning."""
+
+    def __init__(self, right: FakeClock) -> None:
+        self._right = right
+        self.monotonic_s = right.monotonic_s
+
+    def now_ms(self) -> int:
+        return self._right.now_ms() + 3_600_000
+
+
+def test_a_worker_whose_clock_was_always_an_hour_fast_asks_the_time_before_its_first_start(
+    world: World,
+) -> None:
+    worker = world.worker(clock=FastClock(world.clock), asks_the_time_first=True)
+    world.due(world.run("ns/a@1", in_ms=10_000))
+    world.pass_time(5_000)
+    assert [] == worker.executor.runs()
+    assert worker.core.metrics.clock_off
+    assert 3_600_000 == worker.core.metrics.clock_offset_ms
+
+
+def test_a_worker_that_asks_the_time_first_is_on_time(world: World) -> None:
+    worker = world.worker(asks_the_time_first=True)
+    world.due(world.run("ns/a@1", in_ms=1_000))
+    world.pass_time(1_050)
+    assert ["ns/a@1"] == worker.executor.runs()
+    assert [""] == [each.run_id for each in world.reports("heartbeat")]
 
 
 def test_a_worker_on_a_log_of_its_own_machine_has_no_clock_to_compare(world: World) -> None:

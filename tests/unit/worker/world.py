@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tocsin.clock import FakeClock
+from tocsin.clock import Clock, FakeClock
 from tocsin.log.memory import MemoryLog
 from tocsin.log.port import EventLog, Producer, TopicPartition
 from tocsin.schemas.codec import decode, encode
@@ -80,12 +80,14 @@ class World:
         self.answer_claims = False
         self._answered = 0
 
-    def worker(self, name: str = "w0", rules: WorkerRules = ALL_RULES, **settings: Any) -> Worker:
+    def worker(
+        self, name: str = "w0", rules: WorkerRules = ALL_RULES, *, clock: Clock | None = None, **settings: Any
+    ) -> Worker:
         log = self.log.client(name)
         executor = FakeExecutor(self.clock)
         core = WorkerCore(
             CoreConfig(queue=QUEUE, worker=name, **settings),
-            self.clock,
+            clock or self.clock,
             log,
             executor,
             rules,
