@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tocsin.cli import kafka_options as options
 from tocsin.cli.failures import EXIT_INTERRUPTED, Failure
@@ -19,7 +20,11 @@ from tocsin.cli.roles.supervisor import ChildSpec, Supervisor
 from tocsin.cli.up import greeting
 from tocsin.clock import SystemClock
 
+if TYPE_CHECKING:
+    from tocsin.broker import LocalKafka
+
 DRAIN_S: Final = 30.0
+LOOK_EVERY_S: Final = 2.0
 STOP_S: Final = 60.0
 """For a child's orderly end; each ends by itself before that, also if something in it hangs."""
 
@@ -53,13 +58,13 @@ def up_on_kafka(wanted: KafkaNode, *, host: str, port: int, api_key: str) -> int
     problems.raise_any()
     listening = bind(host, port, host_option="--host", port_option="--port", api_key=api_key)
     listening.set_inheritable(True)
-    with _broker(wanted.data / "kafka" if is_local else None, wanted.kafka) as (bootstrap, held):
+    with _broker(wanted.data / "kafka" if is_local else None, wanted.kafka) as (bootstrap, held, look):
         callback_url = wanted.callback_url or url_of(listening, host)
         children = _children(wanted, bootstrap, host, listening.fileno(), held, callback_url)
         supervisor = Supervisor(children, SystemClock(), tell=_tell)
         address = listening.getsockname()[:2]
         where = f"its log in Kafka at {bootstrap}, its state in {(wanted.data / 'state').resolve()}"
-        return supervisor.run(address, greeting(url_of(listening, host), where))
+        return supervisor.run(address, greeting(url_of(listening, host), where), look)
 
 
 def _children(
@@ -112,14 +117,16 @@ def _children(
 
 
 @contextmanager
-def _broker(directory: Path | None, bootstrap: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The address of the Kafka, and what the roles have to hold for as long as they need it.
+def _broker(
+    directory: Path | None, bootstrap: str
+) -> Iterator[tuple[str, tuple[int, ...], Callable[[], None]]]:
+    """The address of the Kafka, what the roles have to hold for as long as they need it, and what looks after it.
 
     If there is a directory, the Kafka is started in it, and stopped last: by a keeper, once all that hold the writing end
     of its pipe are gone. So it is stopped also if this process is killed, and not before the roles have ended.
     """
     if directory is None:
-        yield bootstrap, ()
+        yield bootstrap, (), lambda: None
         return
     from tocsin.broker import BrokerFailed, LocalKafka
 
@@ -137,11 +144,40 @@ def _broker(directory: Path | None, bootstrap: str) -> Iterator[tuple[str, tuple
             broker.start(_tell)
         except BrokerFailed as error:
             raise Failure(f"the broker cannot start: {error}") from None
-        yield broker.bootstrap, (writing,)
+        yield broker.bootstrap, (writing,), _BrokerWatch(broker).look
         _tell("stopping the broker")
     finally:
         os.close(writing)
         keeper.wait()
+
+
+class _BrokerWatch:
+    """Starts the broker again when it has died."""
+
+    def __init__(self, broker: "LocalKafka") -> None:
+        self._broker = broker
+        self._clock = SystemClock()
+        self._next_s = 0.0
+        self._starting: threading.Thread | None = None
+
+    def look(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s < self._next_s or (self._starting is not None and self._starting.is_alive()):
+            return
+        self._next_s = now_s + LOOK_EVERY_S
+        if all(each.pid is not None for each in self._broker.status()):
+            return
+        _tell("the broker has died; it is started again")
+        self._starting = threading.Thread(target=self._start, name="tocsin-broker", daemon=True)
+        self._starting.start()
+
+    def _start(self) -> None:
+        from tocsin.broker import BrokerFailed
+
+        try:
+            self._broker.start(_tell)
+        except BrokerFailed as error:
+            _tell(f"the broker cannot be started again: {error}")
 
 
 def _interrupt(number: int, _: FrameType | None) -> NoReturn:

@@ -126,7 +126,7 @@ def test_what_waiting_cannot_cure_ends_the_process_with_its_reason() -> None:
     running = Running(FakeRole([TopicMismatch("made with 4 partitions")]))
     with pytest.raises(Failure) as failed:
         running.run(lambda: running.process.stopping.wait(LIMIT_S))
-    assert "Tocsin worker failed: tocsin-life stopped: made with 4 partitions" == failed.value.message
+    assert "Tocsin worker failed: made with 4 partitions" == failed.value.message
     assert ["start", "stop"] == running.role.done
 
 
@@ -137,8 +137,14 @@ def test_a_failure_keeps_its_exit_code() -> None:
     assert EXIT_INPUT == failed.value.exit_code
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("the disk is damaged"), KeyError("x")])
-def test_a_thread_that_fails_takes_the_process_with_it(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("the disk is damaged"), "failed: the disk is damaged"),
+        (KeyError("x"), "failed: tocsin-streams stopped: KeyError: 'x'"),
+    ],
+)
+def test_a_thread_that_fails_takes_the_process_with_it(error: Exception, said: str) -> None:
     running = Running(FakeRole())
 
     def fail() -> None:
@@ -149,7 +155,7 @@ def test_a_thread_that_fails_takes_the_process_with_it(error: Exception) -> None
         running.process.thread("tocsin-streams", fail)
         assert running.process.stopping.wait(LIMIT_S)
 
-    with pytest.raises(Failure, match="tocsin-streams stopped: "):
+    with pytest.raises(Failure, match=said):
         running.run(meanwhile)
     assert ["start", "stop"] == running.role.done
 

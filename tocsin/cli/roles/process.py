@@ -189,7 +189,7 @@ class Process:
             except Failure as error:
                 self.fail(error.message, error.exit_code)
             except self._explained as error:  # these say what to do; where they came from helps nobody
-                self.fail(f"{name} stopped: {error}")
+                self.fail(str(error))
             except Exception as error:
                 logger.exception("%s failed", name)
                 self.fail(f"{name} stopped: {type(error).__name__}: {error}")

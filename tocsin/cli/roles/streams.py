@@ -23,6 +23,8 @@ from tocsin.streams.status import OwnedStatus, status_of
 from tocsin.streams.store import StoreEnvironment
 from tocsin.streams.topology import Topology
 
+ASK_EVERY_S = 2.0
+"""How often a process without a partition looks whether all of them are others'."""
 STOP_S = 20.0
 """The last commit and the hand-over of every partition; the log may just be electing its leaders."""
 
@@ -61,6 +63,8 @@ class StreamsRole:
         self._topology: Topology | None = None
         self._answers: Answers | None = None
         self._thread: threading.Thread | None = None
+        self._ask_at_s = 0.0
+        self._is_idle = False
 
     def start(self) -> None:
         config = self._config
@@ -95,7 +99,29 @@ class StreamsRole:
         assert self._answers is not None
         assert self._pulse is not None
         assert self._topology is not None
-        return self._pulse.trouble() or status_of(self._topology).summary or self._answers.broken()
+        trouble = self._pulse.trouble()
+        if trouble or self._has_nothing_to_do():
+            return trouble
+        return status_of(self._topology).summary or self._answers.broken()
+
+    def _has_nothing_to_do(self) -> bool:
+        """Whether this process is a member like the others, and there are more of them than partitions."""
+        assert self._log is not None
+        assert self._topology is not None
+        topology = self._topology
+        if topology.failed or topology.held or topology.partitions or topology.unopened:
+            self._is_idle = False
+            return False
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._ask_at_s:
+            self._ask_at_s = now_s + ASK_EVERY_S
+            members = self._log.members(self._config.names.streams_group)
+            owned = sum(len(member.partitions) for member in members)
+            self._is_idle = (
+                any(member.client_id == self._config.advertise for member in members)
+                and owned == topology.configuration.cluster.partitions
+            )
+        return self._is_idle
 
     def stop(self) -> None:
         if self._topology is not None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -147,14 +147,18 @@ class Supervisor:
         self._asked, self._ask = os.pipe()
         self._signals = StopSignals(clock, lambda: os.write(self._ask, b"x"), at_once=self.kill)
 
-    def run(self, address: tuple[str, int], ready: Sequence[str]) -> int:
-        """`ready` is told once the API at `address` answers that it is ready. Returns the exit code."""
+    def run(
+        self, address: tuple[str, int], ready: Sequence[str], look: Callable[[], None] = lambda: None
+    ) -> int:
+        """`ready` is told once the API at `address` answers that it is ready; `look` is called all the while, to look
+        after what is no child. Returns the exit code."""
         self._signals.install()
         for child in self._children:
             child.start()
         was_ready = False
         failed = ""
         while not failed and not self._is_asked():
+            look()
             for child in self._children:
                 code = child.look()
                 # What never worked and says why will not work by itself.
