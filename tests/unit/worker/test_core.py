@@ -365,7 +365,9 @@ def test_a_worker_whose_clock_was_always_an_hour_fast_asks_the_time_before_its_f
     world.pass_time(5_000)
     assert [] == worker.executor.runs()
     assert worker.core.metrics.clock_off
-    assert 3_600_000 == worker.core.metrics.clock_offset_ms
+    assert 3_600_000 == pytest.approx(
+        worker.core.metrics.clock_offset_ms, abs=50
+    )  # half of the way there and back
 
 
 def test_a_worker_that_asks_the_time_first_is_on_time(world: World) -> None:
