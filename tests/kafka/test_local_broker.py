@@ -156,6 +156,30 @@ def test_a_cluster_keeps_its_number_of_brokers_and_gets_another_free_port_if_its
         kafka.wipe()
 
 
+@pytest.mark.slow
+def test_of_three_brokers_one_may_be_away_and_comes_back(tmp_path: Path) -> None:
+    kafka = LocalKafka(tmp_path / "kafka", brokers=3)
+    try:
+        kafka.start(lambda _: None)
+        addresses = kafka.bootstrap.split(",")
+        assert 3 == len(set(addresses))
+        kafka.kill(1)
+        assert [True, False, True] == [status.answers for status in kafka.status()]
+        kafka.start(lambda _: None)  # starts what is missing, and leaves the others alone
+        assert [True, True, True] == [status.answers for status in kafka.status()]
+        assert addresses == kafka.bootstrap.split(",")
+        kafka.kill(2)
+        kafka.restart(2)
+        host, _, port = addresses[2].partition(":")
+        answer = ask(host, int(port), 5.0)
+        assert answer is not None
+        assert frozenset({1, 2, 3}) == answer.brokers
+        kafka.stop()
+        assert [None, None, None] == [status.pid for status in kafka.status()]
+    finally:
+        kafka.wipe()
+
+
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # In a folder with a name of any kind, and with options for another Java about.
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmx1m")

@@ -117,8 +117,8 @@ class _Source:
             from jgo.maven import MavenContext, PythonResolver
         except ModuleNotFoundError as error:
             raise BrokerFailed(
-                f"to fetch Kafka's jars the package {error.name} is needed: pip install 'tocsin[broker]' (in a clone: "
-                "make broker)"
+                f"to fetch Kafka's jars the package {(error.name or 'jgo').partition('.')[0]} is needed: pip install "
+                "'tocsin[broker]' (in a clone: make broker)"
             ) from None
         # It would repeat on the terminal what we say ourselves.
         logging.getLogger("jgo").setLevel(logging.CRITICAL)

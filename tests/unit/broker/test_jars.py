@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -230,6 +231,16 @@ def test_no_space_is_said_with_what_to_do(
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(
         BrokerFailed, match=r"no space for Kafka's jars in .*kafka-.* MB\): make room there, or"
+    ):
+        _fetched()
+
+
+def test_without_the_package_that_fetches_it_is_said_what_brings_it(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jgo.config", None)
+    with pytest.raises(
+        BrokerFailed, match=r"the package jgo is needed: pip install 'tocsin\[broker\]'.*make broker"
     ):
         _fetched()
 
