@@ -33,6 +33,7 @@ def three(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(directory_module, "REFRESH_MIN_S", 0.05)
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
     monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
+    monkeypatch.setattr(directory_module, "TROUBLE_S", 0.0)
     with cluster(world=world) as made:
         assert made.queries.get_job(key_in(0)) is not None
         yield made

@@ -46,6 +46,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiProcess]:
     monkeypatch.setattr(directory_module, "REFRESH_MIN_S", 0.05)
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
     monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
+    monkeypatch.setattr(directory_module, "TROUBLE_S", 0.0)
     monkeypatch.setattr(queries_module, "STANDING_S", -1.0)
     world = World()
     world.add(A, B)

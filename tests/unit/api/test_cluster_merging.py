@@ -1,5 +1,6 @@
 """Pages of several owners against those of one process that owns everything."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tocsin.api.cluster import wire
 from tocsin.api.cluster.directory import Directory, InvalidAddress, base_url
 from tocsin.api.cluster.merging import merge_dead_letters, merge_jobs, merge_recent_runs
 from tocsin.clock import FakeClock
+from tocsin.log.port import LogUnavailable, Member
 from tocsin.schemas.records import DeadLetter
 from tocsin.streams.queries import JobFilter, MissingPartition, Page, PartitionHealth, sentence
 
@@ -228,3 +230,33 @@ def test_before_the_group_was_looked_at_nobody_is_known() -> None:
 
 def test_keys_of_the_tests_lie_on_several_partitions() -> None:
     assert 1 < len({number_of(f"a/{name}") for name in "abcdefgh"})
+
+
+def test_a_log_counts_as_away_only_when_it_has_not_answered_for_a_while() -> None:
+    """The coordinator of the group may be moving, and writes go on meanwhile."""
+    clock = FakeClock()
+    down = False
+
+    def members() -> tuple[Member, ...]:
+        if down:
+            raise LogUnavailable("no broker answers")
+        return ()
+
+    async def look() -> None:
+        nonlocal down
+        directory = Directory(members, NAMES.commands, lambda: PARTITIONS, clock)
+        assert "not described yet" in directory.log_trouble
+        await directory.refresh()
+        assert "" == directory.log_trouble
+        down = True
+        clock.advance(9_000)
+        await directory.refresh()
+        assert ("no broker answers", "") == (directory.trouble, directory.log_trouble)
+        clock.advance(2_000)
+        assert "no broker answers" == directory.log_trouble
+        down = False
+        await directory.refresh()
+        assert ("", "") == (directory.trouble, directory.log_trouble)
+        directory.close()
+
+    asyncio.run(look())

@@ -24,6 +24,9 @@ REFRESH_IDLE_S: Final = 5.0
 """And at least so often, so that the first question after a rebalance usually finds the new owner."""
 MEMBERS_S: Final = 10.0
 """After this long without an answer the log counts as not answering. The call goes on; no second one is begun."""
+TROUBLE_S: Final = 10.0
+"""A group whose coordinator moves to another broker cannot be described for some seconds, and writes go on meanwhile. Only
+after this long the log counts as one that takes nothing."""
 URL_LENGTH_MAX: Final = 1_000
 LOOK_AROUND_S: Final = 0.25
 
@@ -94,6 +97,8 @@ class Directory:
         self._asking: asyncio.Future[Sequence[Member]] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._asked_s = float("-inf")
+        self._seen_s = float("-inf")
+        """When the log answered last."""
         self._told: frozenset[str] = frozenset()
         self.owners = Owners()
         self.trouble = "the group of the streams processes was not described yet"
@@ -125,6 +130,11 @@ class Directory:
         else:
             detail = "no streams process is running"
         return MissingPartition(partition=partition, reason="no-owner", detail=detail)
+
+    @property
+    def log_trouble(self) -> str:
+        """Why the log has not answered for a while; "": it has. From any thread."""
+        return self.trouble if self._clock.monotonic_s() - self._seen_s > TROUBLE_S else ""
 
     @property
     def may_look(self) -> bool:
@@ -171,6 +181,7 @@ class Directory:
             self.trouble = str(error) or type(error).__name__
             return
         self.trouble = ""
+        self._seen_s = self._clock.monotonic_s()
         self._apply(members)
 
     def _apply(self, members: Sequence[Member]) -> None:

@@ -113,8 +113,8 @@ class ClusterQueries:
     # --- what the API process shows of itself
 
     def log_trouble(self) -> str:
-        """Why the log does not answer, as far as the last look at the group tells; "" if it did."""
-        return self._directory.trouble
+        """Why the log has not answered for a while, as far as the looks at the group tell; "" if it has."""
+        return self._directory.log_trouble
 
     def unanswered(self) -> Collection[str]:
         """URLs of owners that did not answer lately."""
