@@ -108,6 +108,7 @@ def test_verify_of_a_prefix_that_nobody_used_says_so(topics: Topics) -> None:
     assert "topics create" in nothing.stderr
 
 
+@pytest.mark.slow  # ten seconds of waiting, which another test of the log has, too
 def test_a_kafka_that_does_not_answer_is_said(prefix: str) -> None:
     away = Topics("127.0.0.1:9", prefix)("verify")
     assert 1 == away.returncode
