@@ -153,7 +153,8 @@ class Role:
             raise AssertionError(f"{self.name} ended with {code}:\n{self.said[-4_000:]}")
         if not self.url:
             return "it does not say where it listens"
-        answer = self._client.get(f"{self.url}/readyz")
+        # An API is ready as long as it can write; a scenario begins when it can ask about everything, too.
+        answer = self._client.get(f"{self.url}/readyz", params={"all": "true"})
         if answer.status_code == 200:
             return ""
         return str(answer.json().get("reason") or answer.text)
