@@ -24,7 +24,7 @@ def check_health(
         if each.run.attempt == 1 and each.run.cause in ("schedule", "catchup"):
             _check_change(each, reigns[each.job], paused.get(each.job, []))
             verdict.counts["I7"] += 1
-        if _should_be_on_time(evidence.world, evidence.begun, each):
+        if _should_be_on_time(evidence.world, evidence.world.endpoint.all, each):
             late_ms = each.handed_wall_ms - each.run.due_ms
             verdict.counts["on time"] += 1
             if late_ms > LATE_MS:
@@ -46,18 +46,21 @@ def _was_past(each: Executed, own: list[Reign]) -> bool:
     return any(reign.revision == each.run.revision and each.run.nominal_ms <= reign.from_ms for reign in own)
 
 
-def _should_be_on_time(world: World, begun: list[Executed], each: Executed) -> bool:
-    """Whether it was dispatched ahead, to a worker with a free slot, and behind nothing of its own job."""
+def _should_be_on_time(world: World, handed: list[Executed], each: Executed) -> bool:
+    """Whether it was dispatched ahead, to a worker with a free slot, and behind nothing of its own job.
+
+    What was handed to the executor has a slot, also if it is asked back before it begins.
+    """
     if world.window_max < WINDOW_MAX or world.hold_bytes_max < 1 << 20:
         return False
     if each.run.emitted_ms > each.run.due_ms - IN_TIME_MS or each.run.due_ms + LATE_MS > world.hurried_ms:
         return False
     beside = [
         other
-        for other in begun
+        for other in handed
         if other is not each
         and other.handed_wall_ms <= each.handed_wall_ms
-        and (not other.ending or other.begun_wall_ms + other.ended_ms - other.begun_ms >= each.run.due_ms)
+        and (not other.ending or other.handed_wall_ms + other.ended_ms - other.handed_ms >= each.run.due_ms)
     ]
     busy = sum(other.worker == each.worker for other in beside)
     return busy < world.workers[each.worker].capacity and all(other.job != each.job for other in beside)

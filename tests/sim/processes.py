@@ -99,6 +99,8 @@ class StreamsProcess(Process):
             rules=self.world.stream_rules,
             timers_per_pass_max=self.world.timers_per_pass_max,
             clock_mode=self.world.clock_mode,
+            log_has_clock=self.world.log_has_clock,
+            standby=self.name in self.world.standby,
             check=True,
             threads=False,
         )
@@ -155,8 +157,8 @@ class StreamsProcess(Process):
         assert self.topology is not None
         shutil.rmtree(self._old, ignore_errors=True)
         self._old.mkdir(parents=True)
-        for number, each in self.topology.partitions.items():
-            each.store.checkpoint(self._old / f"partition-{number}")
+        for number, store in self.topology.holdings.stores().items():
+            store.checkpoint(self._old / f"partition-{number}")
 
     def store(self, partition: int) -> PartitionStore:
         assert self.topology is not None

@@ -37,11 +37,14 @@ class Plan:
 def make_world(seed: int) -> tuple[World, Plan]:
     random = Random(seed)
     weather = random.choices([w for w, _ in WEATHERS], [p for _, p in WEATHERS])[0]
+    streams = ("s0", "s1", "s2")[: random.choice((1, 2, 2, 3))]
     world = World(
         seed,
-        partitions=random.choice((1, 1, 2)),
+        partitions=random.choice((1, 1, 2, 3)),
         queue_partitions=random.choice((1, 2)),
-        streams=("s0", "s1")[: random.choice((1, 2))],
+        streams=streams,
+        standby=tuple(name for name in streams if random.random() < 0.4),
+        log_has_clock=random.random() < 0.75,
         workers=("w0", "w1", "w2")[: random.choice((1, 2, 2, 3))],
         timers_per_pass_max=random.choice((TIMERS_PER_PASS_MAX, TIMERS_PER_PASS_MAX, 5)),
         window_max=random.choice((WINDOW_MAX, WINDOW_MAX, 12)),

@@ -61,7 +61,9 @@ class World:
         workers: tuple[str, ...] = ("w0",),
         stream_rules: StreamRules | None = None,
         worker_rules: WorkerRules | None = None,
+        standby: tuple[str, ...] = (),
         clock_mode: ClockMode = "guarded",
+        log_has_clock: bool = True,
         timers_per_pass_max: int = TIMERS_PER_PASS_MAX,
         window_max: int = WINDOW_MAX,
         hold_bytes_max: int = 1 << 20,
@@ -72,7 +74,11 @@ class World:
         self.random = Random(seed)
         self.stream_rules = stream_rules or StreamRules()
         self.worker_rules = worker_rules or WorkerRules()
+        self.standby = standby
+        """Which of the streams processes follow what the others own."""
         self.clock_mode: ClockMode = clock_mode
+        self.log_has_clock = log_has_clock
+        """Whether the processes hold their clocks against the log's."""
         self.timers_per_pass_max = timers_per_pass_max
         self.window_max = window_max
         self.hold_bytes_max = hold_bytes_max

@@ -10,7 +10,7 @@ from tocsin.streams.clocks import Reading
 from tocsin.streams.config import Configuration
 from tocsin.streams.partitions import OwnedPartition, Ownership
 from tocsin.streams.standby import Followed, Followers
-from tocsin.streams.store import StoreClosed, StoreCorrupt
+from tocsin.streams.store import PartitionStore, StoreClosed, StoreCorrupt
 from tocsin.streams.takeover import Handovers
 from tocsin.streams.timers import AHEAD, EXACT
 
@@ -55,6 +55,13 @@ class Holdings:
         if all(each.restore is None for each in self.partitions.values()):
             return ()
         return (*self._own.state_feed.readers, *self._own.runs_feed.readers)
+
+    def stores(self) -> dict[int, PartitionStore]:
+        """Every store that is open, by its partition."""
+        found = {number: each.store for number, each in list(self.partitions.items())}
+        if self.followers is not None:
+            found |= {number: each.store for number, each in list(self.followers.followed.items())}
+        return found
 
     # --- at work
 
@@ -191,11 +198,8 @@ class Holdings:
 
     def abandon(self) -> None:
         """Close the stores and nothing else, as a crash does."""
-        for each in self.partitions.values():
-            each.store.close()
-        if self.followers is not None:
-            for followed in self.followers.followed.values():
-                followed.store.close()
+        for store in self.stores().values():
+            store.close()
 
     def close(self) -> None:
         """Let go of every store and reader, and tell nobody. Safe twice."""
