@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from heapq import merge
 from typing import Final, TypeVar
 
@@ -94,7 +95,11 @@ class Answers:
             events += [event for event in reader.history("history", key) if event.run_id not in seen]
         page = events[start : start + limit]
         more = start + limit < len(events)
-        return Page(items=page, next_cursor=str(start + limit) if more else "")
+        return Page(
+            items=page,
+            next_cursor=str(start + limit) if more else "",
+            missing=self._history_missing(number),
+        )
 
     def recent_runs(
         self, *, namespace: str, status: str, limit: int, partitions: Collection[int] | None = None
@@ -124,7 +129,10 @@ class Answers:
         if found is not None:
             return found
         # What has left the job's ring may still be in the memory of what was committed lately.
-        return next((event for _, event in self._remembered() if event.run_id == run_id), None)
+        remembered = next((event for _, event in self._remembered() if event.run_id == run_id), None)
+        if remembered is None and (missing := self._history_missing(number)):
+            raise PartitionsMissing(missing)
+        return remembered
 
     def _remember(self, events: Sequence[RunEvent]) -> None:
         """What one partition has committed. On the loop's thread."""
@@ -245,6 +253,13 @@ class Answers:
             except PartitionsMissing as error:
                 missing += error.missing
         return readers, missing
+
+    def _history_missing(self, number: int) -> Sequence[MissingPartition]:
+        """Firing begins before the history rings are filled again, and what is not in them yet looks as if it never was."""
+        each = self._topology.partitions.get(number)
+        if each is None or not each.store.rings_behind:
+            return ()
+        return (replace(self._missing(number), detail="its history; it works already"),)
 
     def _missing(self, number: int) -> MissingPartition:
         """Why the partition cannot be asked here."""

@@ -9,10 +9,11 @@ import pytest
 from tests.unit.streams.driver import job
 from tests.unit.streams.process import Process, process_in
 from tocsin.log.partitioner import partition_for
-from tocsin.schemas.job import Job, Overlap, Retry, Schedule
+from tocsin.schemas.job import Job, JobKey, Overlap, Retry, Schedule
 from tocsin.schemas.records import Redrive
 from tocsin.streams import answers as answers_module
 from tocsin.streams.answers import Answers
+from tocsin.streams.queries import PartitionsMissing
 from tocsin.streams.store import StoreEnvironment
 
 HOURLY = Schedule(every_ms=3_600_000)
@@ -149,3 +150,20 @@ def test_a_run_from_before_a_partition_came_back_is_not_shown_as_it_was_then(pro
     again.claimed = True
     assert again.ready
     assert [] == answers.recent_runs(namespace="", status="", limit=9).items
+
+
+def test_while_the_history_is_being_read_what_is_not_in_it_yet_is_not_said_to_be_missing(
+    process: Process,
+) -> None:
+    """A partition works before its history is whole again."""
+    process.apply(job(HOURLY, id="x"))
+    known = run_once(process, "x", "one")
+    process.topology.partitions[partition_for(b"default/x", PARTITIONS)].store.rings_behind = True
+    page = process.answers.runs_of(JobKey("default/x"), cursor="", limit=10)
+    assert ([known], ["restoring"]) == (
+        [run.run_id for run in page.items],
+        [each.reason for each in page.missing],
+    )
+    assert process.answers.get_run(known) is not None
+    with pytest.raises(PartitionsMissing, match=r"is being restored: .* \(its history; it works already\)"):
+        process.answers.get_run("default/x!t.two")
