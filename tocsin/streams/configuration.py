@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from tocsin.log.port import EventLog, Reader, Record, TopicPartition, UnknownTopic
+from tocsin.log.port import EventLog, LogUnavailable, Reader, Record, TopicPartition, UnknownTopic
 from tocsin.schemas import codec
 from tocsin.schemas.records import Cluster, Queue, Switch
 from tocsin.schemas.topics import TopicNames
@@ -157,8 +157,8 @@ class ConfigurationReader:
                 self._log.partitions(topic) == queue.partitions
                 for topic in (names.due(queue.name), names.due_now(queue.name), names.control(queue.name))
             )
-        except UnknownTopic:
-            return False
+        except (UnknownTopic, LogUnavailable):
+            return False  # it is looked at again
 
     def close(self) -> None:
         self._reader.close()

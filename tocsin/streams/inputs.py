@@ -3,6 +3,7 @@
 Each of the three is its own consumer, so that a bulk load of definitions cannot hide a cancel behind it.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,13 +12,17 @@ from tocsin.log.port import (
     EventLog,
     GroupConsumer,
     GroupMetadata,
+    LogUnavailable,
     OffsetCommit,
+    OffsetOutOfRange,
     Reader,
     Record,
     TopicPartition,
 )
 from tocsin.schemas.records import Journal
 from tocsin.schemas.topics import TopicNames
+
+logger = logging.getLogger(__name__)
 
 OUTCOMES_PER_PASS_MAX: Final = 1_000
 COMMANDS_PER_PASS_MAX: Final = 500
@@ -33,6 +38,8 @@ class Batch:
     """What one poll brought, by partition and topic."""
 
     records: dict[int, dict[str, list[Record]]] = field(default_factory=dict)
+    trouble: LogUnavailable | None = None
+    """Why something could not be read. Nothing is lost by it: it will be read later."""
 
     def add(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -53,6 +60,7 @@ class Consumers:
         on_revoked: PartitionsCallback,
         on_lost: PartitionsCallback,
     ) -> None:
+        self._log = log
         self._names = names
         self._commands = log.group_consumer(names.streams_group, client_id=client_id)
         self._outcomes = log.reader("committed")
@@ -127,11 +135,41 @@ class Consumers:
         batch = Batch()
         if not self.joined:
             return batch
-        commands = self._commands.poll(COMMANDS_PER_PASS_MAX, 0.0)
-        batch.add(self._outcomes.poll(OUTCOMES_PER_PASS_MAX, 0.0))
-        batch.add(commands)
-        batch.add(self._jobs.poll(JOBS_PER_PASS_MAX, 0.0))
+        names = self._names
+        inputs: tuple[tuple[str, Reader | GroupConsumer, int], ...] = (
+            (names.commands, self._commands, COMMANDS_PER_PASS_MAX),
+            (names.outcomes, self._outcomes, OUTCOMES_PER_PASS_MAX),
+            (names.jobs, self._jobs, JOBS_PER_PASS_MAX),
+        )
+        for topic, consumer, records_max in inputs:
+            try:
+                try:
+                    batch.add(consumer.poll(records_max, 0.0))
+                except OffsetOutOfRange as error:
+                    self._pass_over(topic, consumer, error)
+            except LogUnavailable as error:
+                batch.trouble = error
         return batch
+
+    def _pass_over(self, topic: str, consumer: Reader | GroupConsumer, error: OffsetOutOfRange) -> None:
+        """What retention took before it was read is lost, which is no reason never to read on. Raises the error if that is
+        not what happened: then the log is another one."""
+        passed = False
+        for number in sorted(self._started):
+            at = TopicPartition(topic, number)
+            begin, position = self._log.begin_offset(at), consumer.position(at)
+            if position < begin:
+                logger.error(
+                    "%s[%d]: the records %d to %d were deleted by retention before they were read: they have no effect",
+                    topic,
+                    number,
+                    position,
+                    begin - 1,
+                )
+                consumer.seek(at, begin)
+                passed = True
+        if not passed:
+            raise error
 
     def positions(self, partition: int) -> dict[str, int]:
         names = self._names

@@ -22,6 +22,7 @@ from tocsin.streams.configuration import ConfigurationReader, NewerSchemaLevel, 
 from tocsin.streams.feed import Feed
 from tocsin.streams.holdings import Holdings
 from tocsin.streams.inputs import Batch, Consumers
+from tocsin.streams.pace import Pace
 from tocsin.streams.partitions import OwnedPartition, Ownership
 from tocsin.streams.settings import StreamsConfig as StreamsConfig
 from tocsin.streams.store import StoreCorrupt, StoreEnvironment, StoreFull
@@ -30,13 +31,6 @@ from tocsin.streams.waiters import Waiters
 
 logger = logging.getLogger(__name__)
 
-COMMIT_URGENT_S: Final = 0.025
-"""When something is due within a second, or somebody waits. A commit costs a few ms; fire visibility lags by this."""
-COMMIT_S: Final = 0.25
-"""Otherwise. An idle cadence of 25 ms costs a Kafka broker half a core (measured)."""
-CHANGED_ROWS_MAX: Final = 20_000
-EFFECT_BYTES_MAX: Final = 8 << 20
-"""A commit is not put off beyond this: one write batch of the store stays at a few MB."""
 HEARTBEAT_S: Final = 5.0
 """How often every partition writes a journal row whatever happens, all of them in one transaction: it moves the watermark,
 and tells how the wall clock stands to the log's."""
@@ -103,8 +97,7 @@ class Topology:
         now_s = clock.monotonic_s()
         self._join_look_at_s = now_s
         self._heartbeat_at_s = now_s
-        self._dirty_since_s: float | None = None
-        self._urgent = False
+        self._pace = Pace()
         self._waiters = Waiters()
         self._stopping = Event()
         self._closed = False
@@ -123,7 +116,7 @@ class Topology:
                 if self.transactions.paused_s > 0:
                     self._log.wait((), self.transactions.paused_s)
                 elif not (done.records or done.timers_left or done.more):
-                    self._log.wait(self._awaited(), self.wait_s())
+                    self._wait()
         except (NewerSchemaLevel, OtherTimeZoneData) as error:
             self.close()  # nothing was done by halves: what was folded before it came to this is committed
             self.failed = f"the stream processor stopped: {error}"
@@ -139,10 +132,16 @@ class Topology:
         if self.transactions.paused_s > 0:
             return Pass()
         reading = self.reading = self._guard.read()
-        configuration = self._configuration.poll(self._clock.monotonic_s())
+        try:
+            configuration = self._configuration.poll(self._clock.monotonic_s())
+        except LogUnavailable as error:
+            self.transactions.leave_alone(error)
+            return Pass()
         self._configuration.check(self.config.tzdata)
         self.holdings.capture_reports(reading)
         batch = self._consumers.poll()  # partitions come and go in here
+        if batch.trouble is not None:
+            self.transactions.leave_alone(batch.trouble)
         records, timers_left = self._tick(batch, reading, configuration)
         more = self._take_over(configuration)
         committed = self._commit_is_due() and self._commit()
@@ -203,40 +202,28 @@ class Topology:
         wait_s = IDLE_S if self.holdings.followers is None else FOLLOW_S
         if self.holdings.unfinished:
             wait_s = min(wait_s, RESTORE_WAIT_S)
-        if self._dirty_since_s is not None:
-            pace_s = COMMIT_URGENT_S if self._is_urgent() else COMMIT_S
-            wait_s = min(wait_s, self._dirty_since_s + pace_s - now_s)
+        wait_s = min(wait_s, self._pace.left_s(now_s, awaited=self._waiters.any))
         if self.holdings.ready:
             wait_s = min(wait_s, self._heartbeat_at_s - now_s)
         horizon_ms = self._configuration.current.cluster.horizon_ms
         wait_s = min(wait_s, self.holdings.timers_wait_s(self.reading, horizon_ms))
         return max(wait_s, 0.001)
 
+    def _wait(self) -> None:
+        """Until something has come, or wait_s() is over."""
+        try:
+            self._log.wait(self._awaited(), self.wait_s())
+        except LogUnavailable as error:
+            self.transactions.leave_alone(error)
+
     def _awaited(self) -> tuple[Reader | GroupConsumer, ...]:
         return (*self._consumers.all, *self._configuration.readers, *self.holdings.readers)
 
     # --- committing
 
-    def _is_urgent(self) -> bool:
-        return self._urgent or self._waiters.any
-
     def _commit_is_due(self) -> bool:
-        """After 25 ms if something is urgent, else after 250 ms; at once if much has gathered."""
         now_s = self._clock.monotonic_s()
-        dirty, large = False, False
-        for each in self.holdings.ready:
-            assert each.core is not None
-            assert each.view is not None
-            effects = each.core.effects
-            dirty |= bool(effects.emissions)
-            self._urgent |= effects.urgent
-            large |= effects.size >= EFFECT_BYTES_MAX or each.view.changed >= CHANGED_ROWS_MAX
-        if not dirty:
-            return False
-        if self._dirty_since_s is None:
-            self._dirty_since_s = now_s
-        waited_s = now_s - self._dirty_since_s
-        return large or waited_s >= (COMMIT_URGENT_S if self._is_urgent() else COMMIT_S)
+        return self._pace.is_due(self.holdings.ready, now_s, awaited=self._waiters.any)
 
     def _commit(self, *, release: frozenset[int] = frozenset()) -> bool:
         """One transaction for all partitions, and only then their stores."""
@@ -245,8 +232,7 @@ class Topology:
         ]
         if not self._append(dirty, release):
             return False
-        self._dirty_since_s = None
-        self._urgent = False
+        self._pace.begin_anew()
         return True
 
     def _claim(self) -> None:
@@ -314,15 +300,13 @@ class Topology:
             assert each.core is not None
             if each.claimed and each.number not in release:
                 self._consumers.start(each.number, each.core.journal)
-        self._dirty_since_s = None
-        self._urgent = False
+        self._pace.begin_anew()
 
     def _open_again(self) -> None:
         """All partitions are opened anew by a later pass: from their stores, and from the log what these lack."""
         for number in self.holdings.open_again():
             self._consumers.hold(number)
-        self._dirty_since_s = None
-        self._urgent = False
+        self._pace.begin_anew()
 
     # --- owning partitions
 

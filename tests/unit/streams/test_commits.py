@@ -14,7 +14,7 @@ from tocsin.log.memory.faults import CommitFault
 from tocsin.log.port import EventLog
 from tocsin.schemas.job import Retry, Schedule
 from tocsin.schemas.records import JobEvent, RunEvent
-from tocsin.streams import topology as topology_module
+from tocsin.streams import pace as pace_module
 from tocsin.streams.store import StoreEnvironment
 from tocsin.streams.view import View
 
@@ -345,7 +345,7 @@ def test_much_work_is_committed_at_once(
     process: Process, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     quiet(process)
-    monkeypatch.setattr(topology_module, bound, 20)
+    monkeypatch.setattr(pace_module, bound, 20)
     for number in range(30):
         process.define(job(HOURLY, id=f"j{number}"))
     assert process.step(0).committed

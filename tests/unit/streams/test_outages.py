@@ -11,11 +11,13 @@ from tests.unit.streams.process import Process, Sleeper, process_in
 from tocsin.log.port import (
     CommitReceipt,
     EventLog,
+    GroupConsumer,
     GroupMetadata,
     LogError,
     LogFull,
     LogUnavailable,
     OffsetCommit,
+    Record,
     TopicPartition,
     TransactionAborted,
     TransactionalProducer,
@@ -190,6 +192,82 @@ def test_a_process_that_is_cut_off_for_a_moment_goes_on(place: Path, environment
         process.run(12_000)
         assert ["default/a!t.one"] == process.dispatched()
         assert "" == process.answers.broken()
+
+
+# --- what cannot be read
+
+
+DAY_MS = 86_400_000
+
+
+def test_inputs_that_retention_took_before_they_were_read_are_passed_over_and_said(
+    place: Path, environment: StoreEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A week without any stream processor costs the commands of that week, and not the processor."""
+    with process_in(place, environment) as process:
+        process.start()
+        process.apply(job(HOURLY, overlap=ALLOW))
+        process.stop()
+        process.trigger("lost")
+        process.clock.advance(8 * DAY_MS)
+        process.log.run_maintenance_once()
+        process.trigger("kept")
+        process.start()
+        process.run(2_000)
+        assert "default/a!t.kept" in process.dispatched()
+        assert "default/a!t.lost" not in process.dispatched()
+        (said,) = [record.message for record in caplog.records if "retention" in record.message]
+        assert f"{NAMES.commands}[0]: the records 0 to 0 were deleted" in said
+
+
+def test_what_can_be_read_is_worked_on_and_what_cannot_is_read_later(
+    process_and_reader: tuple[Process, "Unreadable"],
+) -> None:
+    process, log = process_and_reader
+    process.apply(job(HOURLY))
+    log.topic = NAMES.commands
+    process.define(job(HOURLY, id="b"))
+    process.trigger("one")
+    process.run(3_000)
+    assert 1 == process.row("default/b").revision
+    assert "cannot be read" in process.answers.broken()
+    assert [] == process.dispatched()
+    log.topic = ""
+    process.run(round(UNAVAILABLE_PAUSE_MAX_S * 1_000) + 1_000)
+    assert ["default/a!t.one"] == process.dispatched()
+    assert "" == process.answers.broken()
+
+
+class Unreadable:
+    """EventLog of which one topic cannot be read while it is named."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.topic = ""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    def group_consumer(self, group: str, *, client_id: str) -> GroupConsumer:
+        consumer = self._log.group_consumer(group, client_id=client_id)
+        poll = consumer.poll
+
+        def unreadable(max_records: int, timeout_s: float) -> list[Record]:
+            if self.topic:
+                raise LogUnavailable(f"{self.topic} cannot be read")
+            return poll(max_records, timeout_s)
+
+        consumer.poll = unreadable  # type: ignore[method-assign]
+        return consumer
+
+
+@pytest.fixture
+def process_and_reader(place: Path, environment: StoreEnvironment) -> Iterator[tuple[Process, Unreadable]]:
+    with process_in(place, environment) as made:
+        log = Unreadable(made.log.client("s0"))
+        made.wrap = lambda _: cast(EventLog, log)
+        made.start()
+        yield made, log
 
 
 # --- a disk that is full under the stores alone
