@@ -101,3 +101,13 @@ def test_who_still_waits_when_the_process_stops_is_told(three: Cluster) -> None:
     with pytest.raises(ConnectionError, match="the process is stopping"):
         three.queries.applied(JOBS, 0, 8).result(30)
     three.queries.stop()
+
+
+def test_a_defect_leaves_nobody_waiting_for_ever(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> int:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(three.queries._waits, "_ask", broken)
+    with pytest.raises(ConnectionError):
+        three.queries.applied(JOBS, 0, 7).result(30)
+    assert 0 == three.queries.figures().waiting

@@ -74,13 +74,12 @@ class Waits:
 
     def close(self) -> None:
         """Everybody is told."""
-        for line in self._lines.values():
+        lines = list(self._lines.values())
+        self._lines.clear()
+        for line in lines:
             if line.follower is not None:
                 line.follower.cancel()
-            for _, _, future in line.waiting:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(LogUnavailable("the process is stopping"))
-        self._lines.clear()
+            self._tell(line)
 
     # --- on the loop
 
@@ -110,6 +109,7 @@ class Waits:
         finally:
             if self._lines.get((topic, partition)) is line:
                 del self._lines[topic, partition]
+                self._tell(line)
 
     async def _poll(self, topic: str, partition: int, line: _Line, offsets: Sequence[int]) -> int:
         line.asked = offsets[0]
@@ -131,6 +131,14 @@ class Waits:
         offsets = sorted({offset for offset, _, future in line.waiting if not future.cancelled()})
         step = max(1, -(-len(offsets) // (wire.OFFSETS_MAX - 1)))
         return sorted({*offsets[::step], offsets[-1]})
+
+    def _tell(self, line: _Line) -> None:
+        """Nobody asks any more for those who still wait."""
+        self._count -= len(line.waiting)
+        for _, _, future in line.waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(LogUnavailable("the process is stopping"))
+        line.waiting.clear()
 
     def _done(self, line: _Line, through: int) -> None:
         while line.waiting and line.waiting[0][0] <= through:
