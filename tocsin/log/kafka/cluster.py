@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, admin
@@ -24,6 +24,12 @@ AGAIN_S: Final = 0.05
 
 REFUSAL_S: Final = 0.2
 """How often it is looked whether brokers refuse us, while an answer is awaited."""
+
+NEVER_S: Final = 3_600.0
+"""As long as librdkafka takes."""
+
+DESCRIBE_AGAIN_S: Final = 3.0
+"""One that was sent to a broker that has died since is not answered; a second one is beside it."""
 
 _Key = TypeVar("_Key")
 
@@ -75,6 +81,8 @@ class Cluster:
         self._clock = clock
         self._troubles = troubles
         self._closed = Event()
+        self._lock = Lock()
+        self._descriptions: dict[str, tuple[float, Future[Any]]] = {}
         self._admin = admin.AdminClient(options_for(config) | troubles.options())
 
     # --- topics -----------------------------------------------------------------------------------------------------
@@ -154,7 +162,7 @@ class Cluster:
     def members(self, group: str) -> tuple[Member, ...]:
         found = self._ask(
             f"describe the group {group}",
-            lambda left_s: self._admin.describe_consumer_groups([group], request_timeout=left_s),
+            lambda _: self._describing(group),
             missing=frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID}),
         )
         return tuple(
@@ -168,6 +176,21 @@ class Cluster:
             for description in found.values()
             for member in description.members
         )
+
+    def _describing(self, group: str) -> dict[str, "Future[Any]"]:
+        """The one description of the group that is asked for at a time.
+
+        It has no time-out of its own: when one passes before the group's coordinator is found, librdkafka 2.16 ends the
+        process (the assertion eonce->refcnt > 0 fails in rd_kafka_enq_once_del_source_return, found by killing a broker).
+        So we stop waiting, and it goes on.
+        """
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            asked = self._descriptions.get(group)
+            if asked is None or asked[1].done() or now_s - asked[0] > DESCRIBE_AGAIN_S:
+                future = self._admin.describe_consumer_groups([group], request_timeout=NEVER_S)[group]
+                asked = self._descriptions[group] = (now_s, future)
+            return {group: asked[1]}
 
     def close(self) -> None:
         self._closed.set()
