@@ -1,6 +1,6 @@
 """Rounds of chaos: processes and the broker are killed, frozen and restarted at random, and nothing may be lost or doubled.
 
-    python -m tests.kafka.chaos [--rounds 30] [--seed 1] [--seconds 25] [--keep DIR]
+    python -m tests.kafka.chaos [--rounds 30] [--seed 1] [--seconds 25] [--spare-broker] [--keep DIR]
 
 Round number r has the seed SEED + r - 1, which alone decides who there is, what runs and what is done to whom (the machine
 decides the rest). A line for each round; exit code 1 if anything was lost, double or wrong: then the output of its
@@ -197,6 +197,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SPAN_S, help="how long faults go on in each round")
+    parser.add_argument("--spare-broker", action="store_true", help="nothing is done to the broker")
     parser.add_argument("--keep", type=Path, help="where the output of a bad round's processes is kept")
     given = parser.parse_args()
     bad = 0
@@ -205,7 +206,7 @@ def main() -> None:
         broker.start(say)
         try:
             for seed in range(given.seed, given.seed + given.rounds):
-                chosen = plan(seed, span_s=given.seconds)
+                chosen = plan(seed, span_s=given.seconds, broker=not given.spare_broker)
                 folder = Path(directory) / f"round-{seed}"
                 found, output = run_round(broker.bootstrap, folder, chosen, broker)
                 bad += not report(seed, chosen, found, output, given.keep)
