@@ -375,4 +375,4 @@ def _why_broken(health: Sequence[PartitionHealth], complaints: Sequence[str]) ->
     )
     if len(lacking) == 1:
         return why
-    return f"{len(lacking)} of {len(health)} partitions cannot be asked: {why}, and others"
+    return f"{why}; {len(lacking) - 1} more of {len(health)} partitions cannot be asked"
