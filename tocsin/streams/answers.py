@@ -33,7 +33,11 @@ from tocsin.streams.topology import Topology
 SCAN_S: Final = 0.05
 """A search stops after this long and returns a partial page with a cursor."""
 RECENT_RUNS_MAX: Final = 10_000
-"""Run events remembered for `runs tail` and `runs list`: about 10 MB."""
+RECENT_BYTES_MAX: Final = 32 << 20
+"""Run events remembered for `runs tail` and `runs list`: usually about 10 MB. One may have twenty attempts with 4 KiB of an
+endpoint's answer each, so that their size is bounded as well."""
+PAGE_BYTES_MAX: Final = 8 << 20
+"""A page ends beyond this: a thousand jobs may have payloads of 200 KiB each."""
 TIMERS_LOOKED_AT_MAX: Final = 10_000
 RINGS: Final[tuple[Ring, ...]] = ("history", "failures")
 
@@ -46,8 +50,9 @@ class Answers:
     def __init__(self, topology: Topology, clock: Clock) -> None:
         self._topology = topology
         self._clock = clock
-        self._recent: deque[tuple[int, int, RunEvent]] = deque(maxlen=RECENT_RUNS_MAX)
+        self._recent: deque[tuple[int, int, RunEvent]] = deque()
         """Partition, its takeover, event."""
+        self._recent_bytes = 0
         self._takeovers: dict[int, tuple[OwnedPartition, int]] = {}
         topology.on_runs = self._remember
 
@@ -74,13 +79,16 @@ class Answers:
             _scan(number, missing, _jobs(reader, prefix, cursor, where)) for number, reader in readers.items()
         ]
         items: list[JobView] = []
+        size = 0
         last = cursor
         for seen, (key, view) in enumerate(merge(*scans, key=lambda found: found[0])):
-            if len(items) == limit or (seen % 64 == 63 and self._clock.monotonic_s() > deadline_s):
+            is_late = seen % 64 == 63 and self._clock.monotonic_s() > deadline_s
+            if len(items) == limit or size >= PAGE_BYTES_MAX or is_late:
                 return Page(items=items, next_cursor=last, missing=missing)
             last = key
             if view is not None:
                 items.append(view)
+                size += _job_size(view)
         return Page(items=items, missing=missing)
 
     # --- runs
@@ -145,6 +153,9 @@ class Answers:
             takeover += 1
             self._takeovers[number] = owned, takeover
         self._recent.extend([(number, takeover, event) for event in events])
+        self._recent_bytes += sum(map(_run_size, events))
+        while len(self._recent) > RECENT_RUNS_MAX or self._recent_bytes > RECENT_BYTES_MAX:
+            self._recent_bytes -= _run_size(self._recent.popleft()[2])
 
     def _remembered(self) -> Iterator[tuple[int, RunEvent]]:
         """Newest first, with the partition. What was committed before a partition was given up and came back is left out:
@@ -167,11 +178,13 @@ class Answers:
         readers, missing = self._readers(partitions)
         scans = [_scan(number, missing, each.dead_from(prefix, after)) for number, each in readers.items()]
         items: list[DeadLetter] = []
+        size = 0
         for key, seq, row in merge(*scans, key=lambda f: f[:2]):
-            if len(items) == limit:
+            if len(items) == limit or size >= PAGE_BYTES_MAX:
                 assert after is not None
                 return Page(items=items, next_cursor=f"{after[0]}:{after[1]}", missing=missing)
             items.append(_letter(row))
+            size += len(row.run.body or b"") + _run_size(items[-1].run)
             after = (key, seq)
         return Page(items=items, missing=missing)
 
@@ -345,6 +358,23 @@ def _jobs(
             if view is not None and (view.job is None or not _labels_match(where, view.job)):
                 view = None
         yield key, view
+
+
+def _job_size(view: JobView) -> int:
+    """About how many bytes it holds."""
+    job = view.job
+    if job is None:
+        return 0
+    if job.function is not None:
+        return len(job.function.arguments) + len(job.description)
+    assert job.http is not None
+    headers = sum(len(name) + len(value) for name, value in job.http.headers)
+    return len(job.http.body) + len(job.http.url) + headers + len(job.description)
+
+
+def _run_size(run: RunEvent) -> int:
+    """About how many bytes it holds."""
+    return 500 + sum(200 + len(attempt.error) + len(attempt.response) for attempt in run.attempts)
 
 
 def _stored_run(reader: StoreReader, key: JobKey, run_id: str) -> RunEvent | None:

@@ -10,8 +10,9 @@ import pytest
 from tests.unit.streams.driver import NAMES, T0, job
 from tests.unit.streams.process import Process, process_in
 from tocsin.clock import FakeClock
-from tocsin.schemas.job import Job, JobKey, Overlap, Retry, Schedule
+from tocsin.schemas.job import HttpTarget, Job, JobKey, Overlap, Retry, Schedule
 from tocsin.schemas.records import Pause
+from tocsin.streams import answers as answers_module
 from tocsin.streams.answers import SCAN_S, Answers
 from tocsin.streams.families import RING_SIZES
 from tocsin.streams.queries import JobFilter, PartitionsMissing
@@ -180,6 +181,17 @@ def test_a_search_that_takes_too_long_gives_a_part_and_a_cursor(process: Process
         assert pages < 10, "each page goes on where the one before stopped"
     assert ["default/z"] == keys
     assert pages > 2
+
+
+def test_a_page_of_large_jobs_ends_early_and_goes_on(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = HttpTarget(url="http://127.0.0.1:1/ok", body=b"x" * 100_000, body_kind="text")
+    define_all(process, *(job(HOURLY, id=f"j{number}", http=target) for number in range(7)))
+    monkeypatch.setattr(answers_module, "PAGE_BYTES_MAX", 250_000)
+    page = process.answers.list_jobs(JobFilter(), cursor="", limit=100)
+    assert 3 == len(page.items)
+    assert [f"default/j{number}" for number in range(7)] == all_keys(process, limit=100)
 
 
 def test_a_search_that_is_quick_enough_gives_all_at_once(process: Process) -> None:

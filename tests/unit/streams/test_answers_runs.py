@@ -124,6 +124,37 @@ def test_the_memory_of_recent_runs_is_bounded(process: Process, monkeypatch: pyt
     assert ["default/x!t.t5", "default/x!t.t4", "default/x!t.t3"] == [each.run_id for each in found.items]
 
 
+def test_the_memory_of_recent_runs_is_bounded_in_bytes_too(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event of these is about 4,700 bytes, most of them what the endpoint answered."""
+    monkeypatch.setattr(answers_module, "RECENT_BYTES_MAX", 12_000)
+    process.apply(job(HOURLY, id="x"))
+    for number in range(6):
+        run_once(process, "x", f"t{number}", response="r" * 4_000)
+    found = process.answers.recent_runs(namespace="", status="", limit=100)
+    assert ["default/x!t.t5", "default/x!t.t4"] == [each.run_id for each in found.items]
+
+
+def test_a_page_of_large_dead_letters_ends_early_and_goes_on(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers_module, "PAGE_BYTES_MAX", 1_000)
+    define_all(process, *(job(HOURLY, id=key, retry=Retry(max_attempts=1)) for key in "abcde"))
+    for key in "abcde":
+        run_once(process, key, "one", "failed", retryable=False)
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = process.answers.dead_letters(namespace="", cursor=cursor, limit=100)
+        assert len(page.items) <= 2
+        found += [letter.run.job_id for letter in page.items]
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    assert list("abcde") == found
+
+
 def test_recent_runs_of_partitions_that_are_elsewhere_are_left_to_who_goes_on_with_them(
     process: Process,
 ) -> None:
