@@ -60,6 +60,9 @@ CONNECTION: Final[Options] = {
     "retry.backoff.ms": 10,
     # ... doubled each time up to this: a broker that is starting is not flooded.
     "retry.backoff.max.ms": 250,
+    # "rebootstrap", the default, throws all brokers away when none answers any more, and with them what waits for one: after
+    # a restart of the only broker, send_offsets hung for ever, whatever its time-out (measured; none: back after 11 s).
+    "metadata.recovery.strategy": "none",
     # A topic is created by `tocsin topics create` or by nobody: a misspelt one is an error, not a new topic.
     "allow.auto.create.topics": False,
 }
