@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.api.fakes import FakeNode, fake_node
-from tests.unit.api.owners import KEYS, START_MS, Cluster, World, cluster, key_in, run_of
+from tests.unit.api.owners import KEYS, START_MS, Cluster, Owner, World, cluster, key_in, run_of
 from tocsin.api.cluster import directory as directory_module
 from tocsin.schemas.records import DeadLetter
 
@@ -12,6 +12,17 @@ from tocsin.schemas.records import DeadLetter
 def node() -> Iterator[FakeNode]:
     with fake_node() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def owners() -> Iterator[dict[str, Owner]]:
+    """Started once: what they know is each test's own."""
+    made = {name: Owner(World(), name) for name in "abc"}
+    yield made
+    for owner in made.values():
+        owner.ask_to_stop()
+    for owner in made.values():
+        owner.stop()
 
 
 @pytest.fixture
@@ -28,21 +39,21 @@ def world() -> World:
 
 
 @pytest.fixture
-def three(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def three(owners: dict[str, Owner], world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """Changes of the group are seen at once."""
     monkeypatch.setattr(directory_module, "REFRESH_MIN_S", 0.05)
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
     monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
     monkeypatch.setattr(directory_module, "TROUBLE_S", 0.0)
-    with cluster(world=world) as made:
+    with cluster(owners, world) as made:
         assert made.queries.get_job(key_in(0)) is not None
         yield made
 
 
 @pytest.fixture
-def settled(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def settled(owners: dict[str, Owner], world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """The group was looked at, and is looked at again only when something is not as expected."""
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 1_000_000)
-    with cluster(world=world) as made:
+    with cluster(owners, world) as made:
         assert made.queries.get_job(key_in(0)) is not None
         yield made

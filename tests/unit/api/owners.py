@@ -246,15 +246,15 @@ class Owner:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        listening = socket.socket(
-            proto=socket.IPPROTO_TCP
-        )  # else asyncio leaves Nagle on, and each answer waits 40 ms
+        # Else asyncio leaves Nagle's algorithm on, and each answer waits 40 ms.
+        listening = socket.socket(proto=socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self._port))
         listening.listen(64)
         self._port = listening.getsockname()[1]
         app = FastAPI(openapi_url=None)
-        app.include_router(owner_router(self.queries, lambda: self._secret, self.queries.owns))
+        asked: Any = _Current(self)
+        app.include_router(owner_router(asked, lambda: self._secret, self._owns))
         server = self._server = uvicorn.Server(
             uvicorn.Config(
                 app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
@@ -263,6 +263,13 @@ class Owner:
         server.capture_signals = _none  # type: ignore[method-assign]
         self._thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
         self._thread.start()
+
+    def _owns(self) -> list[int]:
+        return self.queries.owns()
+
+    def start_if_stopped(self) -> None:
+        if self._server is None:
+            self.start()
 
     def ask_to_stop(self) -> None:
         if self._server is not None:
@@ -273,6 +280,16 @@ class Owner:
         if self._thread is not None:
             self._thread.join()
             self._server = self._thread = None
+
+
+class _Current:
+    """The questions of the test that is running: servers are started once for many."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._owner.queries, name)
 
 
 @contextmanager
@@ -363,15 +380,12 @@ class Cluster:
 
 
 @contextmanager
-def cluster(*, world: World | None = None, log: Any = None) -> Iterator[Cluster]:
-    world = World() if world is None else world
+def cluster(owners: dict[str, Owner], world: World) -> Iterator[Cluster]:
+    """Over the world; `owners` serve it now, and those that a test stopped have been started again."""
     with ExitStack() as stack:
-        owners = {name: Owner(world, name) for name in "abc"}
-        for owner in owners.values():
-            owner.start()
-            stack.callback(owner.stop)
-        for owner in owners.values():
-            stack.callback(owner.ask_to_stop)
+        for name, owner in owners.items():
+            owner.queries = Part(world, name)
+            owner.start_if_stopped()
         world.owner.update({number: "abc"[number % 3] for number in range(PARTITIONS)})
         group = Group(shown={number: owners[name].url for number, name in world.owner.items()})
         made = Cluster(world=world, group=group, owners=owners, queries=None)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from tests.unit.api.owners import NAMES, PARTITIONS, Cluster, World, cluster, number_of, wait_for
+from tests.unit.api.owners import NAMES, PARTITIONS, Cluster, Owner, World, cluster, number_of, wait_for
 from tocsin.api.app import create_app
 from tocsin.api.appender import Appender
 from tocsin.api.cluster import directory as directory_module
@@ -42,7 +42,7 @@ class ApiProcess:
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiProcess]:
+def process(owners: dict[str, Owner], monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiProcess]:
     monkeypatch.setattr(directory_module, "REFRESH_MIN_S", 0.05)
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
     monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
@@ -56,7 +56,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiProcess]:
     appender = Appender(log.producer(), clock=clock)
     appender.start()
     queue = Queue(name="default", kind="http", partitions=PARTITIONS)
-    with cluster(world=world) as made:
+    with cluster(owners, world) as made:
         services = ApiServices(
             appender=appender,
             queries=made.queries,

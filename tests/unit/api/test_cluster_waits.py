@@ -1,5 +1,6 @@
 """Who waits in an API process until something is applied in another."""
 
+import gc
 import threading
 
 import pytest
@@ -107,7 +108,15 @@ def test_a_defect_leaves_nobody_waiting_for_ever(three: Cluster, monkeypatch: py
     async def broken(*_: object) -> int:
         raise ZeroDivisionError("a defect")
 
+    told: list[BaseException] = []
+    three.queries._loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
     monkeypatch.setattr(three.queries._waits, "_ask", broken)
     with pytest.raises(ConnectionError):
         three.queries.applied(JOBS, 0, 7).result(30)
     assert 0 == three.queries.figures().waiting
+
+    def is_told() -> bool:
+        gc.collect()
+        return [ZeroDivisionError] == [type(error) for error in told]
+
+    wait_for(is_told)
