@@ -207,9 +207,14 @@ def after_run_ended(work: Work, key: JobKey, row: JobRow) -> None:
         row.armed = "exact"
     elif row.armed == "exact" and not row.paused and not row.skip_next:
         row.armed = "ahead"  # decided early if nothing hinders, else it comes back to "exact"
-    for run in work.open_runs(key, row):
+    for seq in tuple(row.open):
+        seen = work.look(key, seq)
+        if seen is None or not (seen.parked or seen.status == "undecided"):
+            continue
+        run = work.run(key, seq)
+        assert run is not None
         run.parked = False
-        if run.status == "undecided" and run.seq in row.open:
+        if run.status == "undecided":
             decide_again(work, key, row, run)
     if row.armed == "none" and not row.open and not row.finished_ms and not row.broken:
         definition = work.current(key, row)

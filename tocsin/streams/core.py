@@ -46,6 +46,8 @@ from tocsin.streams.zone_changes import recompute
 
 TIMERS_PER_PASS_MAX: Final = 4_000
 """Timers handled by one tick: some 0.5 s of work at the worst, so that a backlog cannot starve the inputs."""
+LOOKS_PER_PASS_MAX: Final = 400_000
+"""Open runs looked at by the timers of one tick: some 0.4 s (a timer of a job with a thousand of them takes 1 ms)."""
 BYTES_PER_PASS_MAX: Final = 8 << 20
 """Bytes of records that one tick may add."""
 
@@ -251,7 +253,7 @@ class PartitionCore:
                     if self._fire(work, timer):
                         fired += 1
                     work.flush()
-                    if fired >= left or self.effects.size >= bytes_max:
+                    if fired >= left or self.effects.size >= bytes_max or work.looks >= LOOKS_PER_PASS_MAX:
                         self.effects.counts.timers += handled + fired
                         return handled + fired, True
             handled += fired

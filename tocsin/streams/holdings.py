@@ -15,7 +15,11 @@ from tocsin.streams.takeover import Handovers
 from tocsin.streams.timers import AHEAD, EXACT
 
 RESTORE_STEP: Final = 5_000
-"""Records or rows of one restoring partition in one pass."""
+"""Records or rows of one restoring partition in one pass, while nothing is worked on."""
+RESTORE_BESIDE: Final = 5_000
+"""Of all restoring partitions in one pass, while others are worked on: some 20-70 ms (70,000-250,000 rows/s)."""
+HISTORY_BESIDE: Final = 1_000
+"""Run events of all partitions that work already in one pass: nobody waits for their older runs."""
 REPORTS_WAIT_S: Final = 0.02
 """While reports are awaited up to an end that was captured (P9)."""
 ASK_AGAIN_S: Final = 0.5
@@ -137,21 +141,25 @@ class Holdings:
             for each in new:
                 each.aim(ends)
         moved = False
-        for each in restoring:
+        waiting = [each for each in restoring if not each.claimed]
+        beside = RESTORE_BESIDE if self.ready else RESTORE_STEP * len(waiting)
+        shares = [(each, beside // len(waiting)) for each in waiting]
+        working = [each for each in restoring if each.claimed]
+        shares += [(each, HISTORY_BESIDE // len(working)) for each in working]
+        for each, step in shares:
             damaged = ""
             try:
-                moved |= each.step_restore(RESTORE_STEP, 0.0)
+                moved |= each.step_restore(max(step, 1), 0.0)
             except StoreCorrupt as error:
                 damaged = str(error)
             if damaged:
                 rebuild(each, damaged)
-        waiting = [each.number for each in restoring if not each.claimed]
         now_s = self._clock.monotonic_s()
         if moved or not waiting:
             self._moved_at_s = now_s
         elif now_s - self._moved_at_s > STUCK_S:
             self._moved_at_s = now_s
-            self.handovers.look_again(waiting)
+            self.handovers.look_again(each.number for each in waiting)
         return moved
 
     def open_again(self) -> list[int]:

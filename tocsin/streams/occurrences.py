@@ -97,8 +97,11 @@ def settle_finished(work: Work, key: JobKey, row: JobRow) -> None:
 
 def unpark_retries(work: Work, key: JobKey, row: JobRow) -> None:
     """Retries that waited for a decision are looked at again by their timer."""
-    for run in work.open_runs(key, row):
-        run.parked = False
+    for seen in work.looked_at(key, row):
+        if seen.parked:
+            run = work.run(key, seen.seq)
+            assert run is not None
+            run.parked = False
 
 
 # --- deciding -------------------------------------------------------------------------------------------------

@@ -8,14 +8,13 @@ from tocsin.streams.work import Work
 
 def release(work: Work, key: JobKey, row: JobRow) -> None:
     """Start what waited for the runs that are over: a replacing run first, else the oldest buffered one."""
-    runs = work.open_runs(key, row)
-    if any(run.outstanding for run in runs):
+    seen = work.looked_at(key, row)
+    if any(run.outstanding for run in seen) or not any(run.status in ("waiting", "buffered") for run in seen):
         return
+    runs = work.open_runs(key, row)
     waiting = [run for run in runs if run.status == "waiting"]
     buffered = [run for run in runs if run.status == "buffered"]
-    chosen = waiting[-1] if waiting else buffered[0] if buffered else None
-    if chosen is None:
-        return
+    chosen = waiting[-1] if waiting else buffered[0]
     for run in runs:
         if run.status == "retrying":
             if chosen.status == "buffered" and not _gives_way(work, key, run, chosen):

@@ -339,7 +339,7 @@ def forget_revision(work: Work, key: JobKey, row: JobRow, revision: int) -> None
     """Drop a revision that is not in force, unless an open run still refers to it."""
     if revision == row.revision and not row.deleted_ms:
         return
-    for run in work.open_runs(key, row):
+    for run in work.looked_at(key, row):
         if revision in (run.revision, run.held_revision):
             return
     work.view.delete_definition(key, revision)

@@ -71,6 +71,8 @@ class Work:
     """From when the newest change of this tick counts, for each job that was changed."""
     deciding: bool = False
     """Whether all inputs of the tick are applied."""
+    looks: int = 0
+    """How many open runs were looked at, which is what a timer of a job with many of them costs."""
     failing: dict[JobKey, None] = field(default_factory=dict)
     """Jobs with runs that ended while inputs were applied: whether they are to be paused is looked at afterwards."""
     _jobs: dict[JobKey, JobRow] = field(default_factory=dict)
@@ -115,8 +117,18 @@ class Work:
         run = self._runs[at] = None if stored is None else stored.copy()
         return run
 
+    def look(self, key: JobKey, seq: int) -> RunRow | None:
+        """An open run as it stands, not to be changed: of a thousand open runs hardly one has to be, and copies cost."""
+        self.looks += 1
+        at = (key, seq)
+        return self._runs[at] if at in self._runs else self.view.run(key, seq)
+
+    def looked_at(self, key: JobKey, row: JobRow) -> list[RunRow]:
+        """All open runs of a job, oldest first, not to be changed."""
+        return [run for seq in row.open if (run := self.look(key, seq)) is not None]
+
     def open_runs(self, key: JobKey, row: JobRow) -> list[RunRow]:
-        """All open runs of a job, oldest first."""
+        """All open runs of a job, oldest first, to be changed in place."""
         runs = []
         for seq in row.open:
             run = self.run(key, seq)
