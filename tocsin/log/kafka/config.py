@@ -11,7 +11,7 @@ from tocsin.log.kafka.settings import OURS
 from tocsin.log.port import LogError
 
 _ADDRESS: Final = re.compile(
-    r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})"
+    r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})"
 )
 
 _JAVA_ONLY: Final[Mapping[str, str]] = {
