@@ -4,7 +4,9 @@ import pytest
 
 from tests.unit.api.fakes import FakeNode, fake_node
 from tests.unit.api.owners import KEYS, START_MS, Cluster, Owner, World, cluster, key_in, run_of
+from tocsin.api.cluster import client as client_module
 from tocsin.api.cluster import directory as directory_module
+from tocsin.api.cluster import gather as gather_module
 from tocsin.schemas.records import DeadLetter
 
 
@@ -45,6 +47,8 @@ def three(owners: dict[str, Owner], world: World, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
     monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
     monkeypatch.setattr(directory_module, "TROUBLE_S", 0.0)
+    monkeypatch.setattr(gather_module, "HEALTH_S", 30.0)
+    monkeypatch.setattr(client_module, "ANSWER_S", 30.0)
     with cluster(owners, world) as made:
         assert made.queries.get_job(key_in(0)) is not None
         yield made
@@ -54,6 +58,7 @@ def three(owners: dict[str, Owner], world: World, monkeypatch: pytest.MonkeyPatc
 def settled(owners: dict[str, Owner], world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """The group was looked at, and is looked at again only when something is not as expected."""
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 1_000_000)
+    monkeypatch.setattr(client_module, "ANSWER_S", 30.0)
     with cluster(owners, world) as made:
         assert made.queries.get_job(key_in(0)) is not None
         yield made

@@ -13,7 +13,9 @@ from fastapi import FastAPI
 from tests.unit.api.owners import NAMES, PARTITIONS, Cluster, Owner, World, cluster, number_of, wait_for
 from tocsin.api.app import create_app
 from tocsin.api.appender import Appender
+from tocsin.api.cluster import client as client_module
 from tocsin.api.cluster import directory as directory_module
+from tocsin.api.cluster import gather as gather_module
 from tocsin.api.cluster import queries as queries_module
 from tocsin.api.services import ApiServices, ConfigSnapshot
 from tocsin.clock import SystemClock
@@ -47,6 +49,8 @@ def process(owners: dict[str, Owner], monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(directory_module, "REFRESH_IDLE_S", 0.1)
     monkeypatch.setattr(directory_module, "LOOK_AROUND_S", 0.02)
     monkeypatch.setattr(directory_module, "TROUBLE_S", 0.0)
+    monkeypatch.setattr(gather_module, "HEALTH_S", 30.0)
+    monkeypatch.setattr(client_module, "ANSWER_S", 30.0)
     monkeypatch.setattr(queries_module, "STANDING_S", -1.0)
     world = World()
     world.add(A, B)

@@ -141,10 +141,10 @@ def test_the_health_of_all_is_told_without_waiting_for_a_frozen_process(
     three: Cluster, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "ANSWER_S", 1_000)
-    monkeypatch.setattr(gather_module, "HEALTH_S", 0.2)
-    health = three.queries.health()
+    monkeypatch.setattr(gather_module, "HEALTH_S", 2.0)
+    health, broken = asyncio.run(three.queries.asking().standing())
     assert {0: "unreachable"} == {each.partition: each.reason for each in health if not each.ready}
-    assert "partition 0 cannot be asked: its streams process does not answer" == three.queries.broken()
+    assert "partition 0 cannot be asked: its streams process does not answer" == broken
 
 
 # --- who is asked at all -------------------------------------------------------------------------------------------------
