@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.unit.streams.driver import NAMES
+from tests.unit.streams.driver import NAMES, T0, job
 from tests.unit.streams.process import Process
 from tocsin.clock import FakeClock
+from tocsin.log.memory.partition import StoredRecord
 from tocsin.log.port import EventLog
 from tocsin.schedules.zones import tzdata_version
+from tocsin.schemas.job import Overlap, Schedule
 from tocsin.streams.status import StreamsStatus, status_of
 from tocsin.streams.store import StoreEnvironment
 from tocsin.streams.topology import Pass, StreamsConfig, Topology
@@ -112,3 +114,47 @@ def crowd_in(path: Path, environment: StoreEnvironment, *, partitions: int = 4) 
         yield crowd
     finally:
         crowd.give_up()
+
+
+# --- a crowd with work to do
+
+EVERY_SECOND = Schedule(every_ms=1_000, anchor_ms=T0)
+ALLOW = Overlap(mode="allow")
+
+
+def define_many(crowd: Crowd, count: int = 12) -> None:
+    for number in range(count):
+        crowd.define(job(EVERY_SECOND, id=f"j{number}", overlap=ALLOW))
+
+
+def assert_nothing_is_lost_or_doubled(crowd: Crowd) -> None:
+    """Of jobs that run each second, and allow overlaps."""
+    dispatches = [(due.run_id, due.dispatch) for due in crowd.dues()]
+    assert len(dispatches) == len(set(dispatches))
+    by_job: dict[str, set[int]] = {}
+    for event in crowd.run_events():
+        by_job.setdefault(event.job_id, set()).update(
+            range(event.nominal_ms, event.last_nominal_ms + 1, 1_000)
+        )
+    for found in by_job.values():
+        assert set(range(min(found), max(found) + 1, 1_000)) == found
+        assert max(found) >= crowd.clock.now_ms() - 1_500
+
+
+def open_records(crowd: Crowd) -> list[StoredRecord]:
+    return [each for records in crowd.log.snapshot().values() for each in records if each.state == "open"]
+
+
+def leave_open(crowd: Crowd, name: str) -> None:
+    """The process writes a transaction, and dies before it is answered: it stays open."""
+    crowd.log.faults.fail_next_commit("unknown_aborted", name)
+    topology = crowd.living[name]
+    for _ in range(400):
+        crowd.clock.advance(25)
+        topology.run_once()
+        if topology.transactions.in_doubt:
+            break
+    else:
+        raise AssertionError("it did not commit")
+    crowd.kill(name)
+    assert open_records(crowd)

@@ -7,13 +7,19 @@ from typing import cast
 
 import pytest
 
-from tests.unit.streams.crowd import Crowd, crowd_in
-from tests.unit.streams.driver import NAMES, T0, job
+from tests.unit.streams.crowd import (
+    Crowd,
+    assert_nothing_is_lost_or_doubled,
+    crowd_in,
+    define_many,
+    leave_open,
+    open_records,
+)
+from tests.unit.streams.driver import NAMES
 from tocsin.clock import FakeClock, SystemClock
 from tocsin.log.memory import MemoryLog
 from tocsin.log.memory.consumers import MemoryReader
 from tocsin.log.memory.faults import CommitFault
-from tocsin.log.memory.partition import StoredRecord
 from tocsin.log.port import (
     EventLog,
     Isolation,
@@ -23,16 +29,12 @@ from tocsin.log.port import (
     TransactionalProducer,
 )
 from tocsin.schemas import codec
-from tocsin.schemas.job import Overlap, Schedule
 from tocsin.schemas.records import Journal
 from tocsin.streams.families import JOURNAL_KEY
 from tocsin.streams.status import status_of
 from tocsin.streams.store import StoreEnvironment
 from tocsin.streams.takeover import JOURNAL_LOOK_BACK, Fences, newest_journals
 
-EVERY_SECOND = Schedule(every_ms=1_000, anchor_ms=T0)
-HOURLY = Schedule(every_ms=3_600_000)
-ALLOW = Overlap(mode="allow")
 PARTITIONS = 4
 WITHIN_S = 30.0
 FAULTS: tuple[CommitFault, ...] = ("aborted", "unknown_aborted", "unknown_committed", "fenced")
@@ -42,44 +44,6 @@ FAULTS: tuple[CommitFault, ...] = ("aborted", "unknown_aborted", "unknown_commit
 def crowd(place: Path, environment: StoreEnvironment) -> Iterator[Crowd]:
     with crowd_in(place, environment, partitions=PARTITIONS) as made:
         yield made
-
-
-def define_many(crowd: Crowd, count: int = 12) -> None:
-    for number in range(count):
-        crowd.define(job(EVERY_SECOND, id=f"j{number}", overlap=ALLOW))
-
-
-def assert_nothing_is_lost_or_doubled(crowd: Crowd) -> None:
-    """Of jobs that run each second, and allow overlaps."""
-    dispatches = [(due.run_id, due.dispatch) for due in crowd.dues()]
-    assert len(dispatches) == len(set(dispatches))
-    by_job: dict[str, set[int]] = {}
-    for event in crowd.run_events():
-        by_job.setdefault(event.job_id, set()).update(
-            range(event.nominal_ms, event.last_nominal_ms + 1, 1_000)
-        )
-    for found in by_job.values():
-        assert set(range(min(found), max(found) + 1, 1_000)) == found
-        assert max(found) >= crowd.clock.now_ms() - 1_500
-
-
-def open_records(crowd: Crowd) -> list[StoredRecord]:
-    return [each for records in crowd.log.snapshot().values() for each in records if each.state == "open"]
-
-
-def leave_open(crowd: Crowd, name: str) -> None:
-    """The process writes a transaction, and dies before it is answered: it stays open."""
-    crowd.log.faults.fail_next_commit("unknown_aborted", name)
-    topology = crowd.living[name]
-    for _ in range(400):
-        crowd.clock.advance(25)
-        topology.run_once()
-        if topology.transactions.in_doubt:
-            break
-    else:
-        raise AssertionError("it did not commit")
-    crowd.kill(name)
-    assert open_records(crowd)
 
 
 # --- the newest row
@@ -420,118 +384,6 @@ def test_a_restore_behind_a_transaction_that_nobody_had_named_yet_looks_again_an
     assert idle > 10
     assert all(wait_s >= 0.04 for wait_s in waits[3:-3])
     crowd.run(2_000)
-    assert_nothing_is_lost_or_doubled(crowd)
-
-
-# --- zombies
-
-
-def test_one_that_was_frozen_beyond_its_session_adds_nothing_and_works_again(crowd: Crowd) -> None:
-    for name in ("s0", "s1"):
-        crowd.enter(name)
-        crowd.settle()
-    define_many(crowd)
-    crowd.run(2_000)
-    crowd.frozen.add("s0")
-    crowd.run(9_000)
-    assert set(range(PARTITIONS)) == crowd.owned("s1")
-    crowd.frozen.discard("s0")
-    before = {where: len(records) for where, records in crowd.log.snapshot().items()}
-    crowd.living["s0"].run_once()
-    after = {where: len(records) for where, records in crowd.log.snapshot().items()}
-    assert before == after
-    assert set() == crowd.owned("s0")
-    crowd.settle()
-    assert crowd.owned("s0")
-    crowd.run(3_000)
-    assert_nothing_is_lost_or_doubled(crowd)
-
-
-@pytest.mark.parametrize("heals", [True, False])
-def test_one_that_is_frozen_between_its_pass_and_its_commit_commits_nothing(
-    crowd: Crowd, heals: bool
-) -> None:
-    """The stale generation, and the fence, each keep it from that."""
-    for name in ("s0", "s1"):
-        crowd.enter(name)
-        crowd.settle()
-    define_many(crowd)
-    crowd.run(2_000)
-    frozen = crowd.living["s0"]
-    commit = frozen.transactions.commit
-    outcomes = []
-
-    def thawed(*arguments: object) -> object:
-        crowd.frozen.add("s0")
-        crowd.run(9_000)
-        crowd.frozen.discard("s0")
-        frozen.transactions.commit = commit  # type: ignore[method-assign]
-        if not heals:
-            crowd.log.faults.cut("s0")
-        outcomes.append(commit(*arguments))  # type: ignore[arg-type]
-        crowd.log.faults.heal("s0")
-        return outcomes[-1]
-
-    frozen.transactions.commit = thawed  # type: ignore[method-assign, assignment]
-    while not outcomes:
-        crowd.step(25)
-    assert outcomes[0] in ("void", "unknown")
-    crowd.settle()
-    crowd.run(3_000)
-    assert_nothing_is_lost_or_doubled(crowd)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_released_stands_only_with_the_commit_that_says_so(crowd: Crowd, fault: CommitFault) -> None:
-    """Every kind of failure while partitions are given up, by a stop and by a rebalance."""
-    crowd.enter("s0")
-    crowd.settle()
-    define_many(crowd)
-    crowd.run(2_000)
-    crowd.enter("s1")
-    crowd.run(40)
-    for _ in range(3):
-        crowd.log.faults.fail_next_commit(fault, "s0")
-    crowd.settle(60_000)
-    crowd.run(1_000)
-    assert_nothing_is_lost_or_doubled(crowd)
-    crowd.log.faults._commits.clear()
-    for _ in range(2):
-        crowd.log.faults.fail_next_commit(fault, "s0")
-    crowd.leave("s0")
-    crowd.settle(60_000)
-    crowd.run(2_000)
-    assert_nothing_is_lost_or_doubled(crowd)
-
-
-def test_a_refused_release_is_made_once_more_so_that_nobody_has_to_be_fenced(crowd: Crowd) -> None:
-    crowd.enter("s0")
-    crowd.settle()
-    crowd.run(1_000)
-    before = crowd.epoch("s0")
-    crowd.log.faults.fail_next_commit("aborted", "s0")
-    crowd.leave("s0")
-    crowd.enter("s1")
-    crowd.settle()
-    assert before == crowd.epoch("s0")
-
-
-def test_a_partition_that_is_given_up_before_it_was_claimed_is_not_released(crowd: Crowd) -> None:
-    """Whoever wrote last is still named, and fenced by the next."""
-    crowd.enter("s0")
-    crowd.settle()
-    define_many(crowd)
-    crowd.run(2_000)
-    leave_open(crowd, "s0")
-    second = crowd.enter("s1")
-    second.holdings.restore = lambda rebuild: False  # type: ignore[method-assign]
-    crowd.run(8_000)
-    assert PARTITIONS == len(second.partitions)
-    crowd.leave("s1")
-    crowd.enter("s2")
-    crowd.settle()
-    crowd.run(2_000)
-    assert not open_records(crowd)
     assert_nothing_is_lost_or_doubled(crowd)
 
 
