@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 PYTEST = $(BIN)/python -m pytest
 # Two processes for the tests: 60 % of the time of one, on two cores (docs/decisions/001-layout.md).
+# Tests that share a cluster of processes run in one of the two (--dist loadgroup).
 JOBS ?= 2
 # The simulation's seeds: `make sim SEEDS=1000 FROM=5000` runs the seeds 5000 to 5999.
 SEEDS ?= 200
@@ -32,14 +33,14 @@ broker: .venv/broker.stamp ## add what `tocsin up --kafka local` and `tocsin kaf
 test: dev ## everything that CI runs: lint, types, then all tests
 	@$(MAKE) lint
 	@$(MAKE) types
-	$(PYTEST) -n $(JOBS) -m "not slow" --durations=10
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not slow" --durations=10
 
 .PHONY: test-full
 test-full: SEEDS = 2000
 test-full: dev ## `make test` with the slow tests, more examples and 2,000 seeds
 	@$(MAKE) lint
 	@$(MAKE) types
-	HYPOTHESIS_PROFILE=full $(PYTEST) -n $(JOBS) --durations=25
+	HYPOTHESIS_PROFILE=full $(PYTEST) -n $(JOBS) --dist loadgroup --durations=25
 
 .PHONY: fmt
 fmt: dev ## format, and fix what can be fixed by a machine
@@ -70,7 +71,7 @@ node: dev ## the all-in-one node as a process: first minutes, kill -9
 	$(PYTEST) tests/node
 
 kafka: dev ## real processes against a real broker
-	$(PYTEST) tests/kafka
+	$(PYTEST) -n $(JOBS) --dist loadgroup tests/kafka
 
 .PHONY: chaos
 # A round takes about a minute. The seed of a bad one is on its line: `make chaos ROUNDS=1 SEED=that`.

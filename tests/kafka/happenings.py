@@ -34,13 +34,18 @@ class Happenings:
     def explaining(self, from_ms: int, to_ms: int) -> Happening | None:
         """What may be the reason why an attempt that began at `from_ms` began again at `to_ms`."""
         found = [each for each in self.all if each.kind in EXPLAINING and from_ms <= each.at_ms <= to_ms]
-        frozen = self._frozen_at(from_ms)
-        hard = [each for each in found if each.deed != "start"]
-        return next(iter(hard or found), frozen)
+        hard = [each for each in found if each.deed in ("kill", "freeze", "thaw", "stop")]
+        return next(iter(hard), None) or self._down_at(from_ms) or next(iter(found), None)
 
-    def _frozen_at(self, at_ms: int) -> Happening | None:
+    def _down_at(self, at_ms: int) -> Happening | None:
+        """Why a worker or the broker could do nothing at this instant."""
         last: dict[str, Happening] = {}
         for each in self.all:
-            if each.at_ms <= at_ms and each.kind in EXPLAINING and each.deed in ("freeze", "thaw", "kill"):
+            if each.at_ms <= at_ms and each.kind in EXPLAINING:
                 last[each.name] = each
-        return next((each for each in last.values() if each.deed == "freeze"), None)
+        return next((each for each in last.values() if each.deed == "freeze" or _is_away(each)), None)
+
+
+def _is_away(last: Happening) -> bool:
+    """A worker goes on without its broker for a while; one that is dead itself has begun nothing."""
+    return last.kind == "broker" and last.deed == "kill"

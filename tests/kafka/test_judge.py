@@ -320,6 +320,14 @@ def test_a_second_execution_is_explained_by_a_worker_that_was_frozen_all_the_whi
     story.verdict().check()
 
 
+def test_a_second_execution_is_explained_by_a_broker_that_was_dead_when_the_first_began() -> None:
+    story = again(NOON_MS + 3_000)
+    story.happened("broker", "kill", NOON_MS + 1_000)
+    assert {"by kill broker-1": 1} == story.verdict().second
+    story.happened("broker", "start", NOON_MS + 1_500)
+    assert 1 == len(story.verdict().wrong)
+
+
 def test_a_second_execution_is_explained_by_a_later_epoch_of_the_partition() -> None:
     def report(epoch: int) -> RunReport:
         return RunReport(
