@@ -1,7 +1,7 @@
 """What a rate of runs writes to each topic, and the disk that takes: reckoned from records that the codec encodes.
 
 How many records a run makes, and how often a process commits, was counted on a real broker
-(docs/decisions/012-local-broker.md says how); what they weigh is asked of the codec each time.
+(docs/decisions/014-local-broker.md says how); what they weigh is asked of the codec each time.
 """
 
 from dataclasses import dataclass, replace
