@@ -35,7 +35,7 @@ class Holdings:
         self._own = own
         self._clock = clock
         self.partitions: dict[int, OwnedPartition] = {}
-        self.handovers = Handovers(own.log, own.names, own.transactional_id, threads=threads)
+        self.handovers = Handovers(own.log, clock, own.names, own.transactional_id, threads=threads)
         self.followers = Followers(own, clock) if standby else None
         self._moved_at_s = clock.monotonic_s()
         self._ask_reports_at_s = clock.monotonic_s()

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tocsin.clock import Clock
+from tocsin.log.port import LogUnavailable
 from tocsin.streams.config import Configuration
 from tocsin.streams.partitions import Ownership
 from tocsin.streams.restore import Progress, Restore
@@ -32,6 +33,8 @@ class Followed:
         self.store = store
         self.restore = restore
         self.progress: Progress | None = None
+        self.looked = False
+        """Whether the log's end is known: before that there is nothing to go by."""
 
     @property
     def behind(self) -> int | None:
@@ -56,6 +59,8 @@ class Followers:
         self.followed: dict[int, Followed] = {}
         self._look_at_s = clock.monotonic_s()
         self._open_at_s = clock.monotonic_s()
+        self.trouble = ""
+        """Why something could not be read at the last attempt."""
 
     def keep(self, number: int, store: PartitionStore, config: Configuration) -> None:
         """Follow from now on what was owned until now."""
@@ -68,12 +73,15 @@ class Followers:
     def step(self, wanted: Iterable[int], config: Configuration, *, alone: bool) -> bool:
         """Open one of the wanted that is not followed yet, and go on with all. Returns whether there is more to read at once.
 
-        Raises LogUnavailable, RestoreFailed.
+        A log that does not answer is asked again later: whoever works is not to be held up. Raises RestoreFailed.
         """
         missing = [number for number in wanted if number not in self.followed]
         if missing and self._clock.monotonic_s() >= self._open_at_s:
             self._open(missing[0], config)
-        self._look_at_ends()
+        try:
+            self._look_at_ends()
+        except LogUnavailable as error:
+            self.trouble = str(error)
         left = FOLLOW_ALONE_STEP if alone else FOLLOW_STEP
         for number, each in list(self.followed.items()):
             if left <= 0:
@@ -101,19 +109,25 @@ class Followers:
     def _look_at_ends(self) -> None:
         """How far each is behind, and what is not to be missed: asked for together."""
         now_s = self._clock.monotonic_s()
-        new = any(each.progress is None for each in self.followed.values())
+        new = not self.trouble and any(not each.looked for each in self.followed.values())
         if not self.followed or not (new or now_s >= self._look_at_s):
             return
         self._look_at_s = now_s + LOOK_S
         topics = [topic for each in self.followed.values() for topic in each.restore.topics]
         ends = self._own.log.end_offsets(topics, "uncommitted")
+        self.trouble = ""
         for each in self.followed.values():
             each.restore.look(ends)
+            each.looked = True
 
     def _step(self, number: int, each: Followed, max_records: int) -> int:
         before = each.restore.taken
+        if not each.looked:
+            return 0
         try:
             each.progress = each.restore.step(max_records, 0.0)
+        except LogUnavailable as error:
+            self.trouble = str(error)
         except StoreFull as error:
             each.close()
             del self.followed[number]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from threading import Thread
 from typing import Final
 
+from tocsin.clock import Clock
 from tocsin.log.port import EventLog, LogError, LogUnavailable, TopicPartition
 from tocsin.schemas import codec
 from tocsin.schemas.records import Journal
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 JOURNAL_LOOK_BACK: Final = 64
 """Records read at the end of a journal partition to find its newest row; multiplied by eight until there is one."""
 
+FENCE_AGAIN_S: Final = 1.0
 EMPTY_POLLS_MAX: Final = 100
 """Polls of 0.1 s without anything, while there should be something: the log does not answer."""
 
@@ -119,14 +121,18 @@ class Fences:
 class Handovers:
     """Partitions that were assigned, and whose former owner is not known to be fenced yet."""
 
-    def __init__(self, log: EventLog, names: TopicNames, own_id: str, *, threads: bool) -> None:
+    def __init__(self, log: EventLog, clock: Clock, names: TopicNames, own_id: str, *, threads: bool) -> None:
         self._log = log
+        self._clock = clock
         self._names = names
         self._own_id = own_id
         self._fences = Fences(log, threads=threads)
         self._unknown: set[int] = set()
         self._waiting: dict[int, str] = {}
         """By partition: the transactional id that is being fenced; "" where nobody has to be."""
+        self._fence_again_at_s = clock.monotonic_s()
+        self.trouble = ""
+        """Why somebody could not be fenced at the last attempt."""
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -145,7 +151,11 @@ class Handovers:
         self._waiting.pop(number, None)
 
     def take(self) -> list[int]:
-        """The partitions that may be restored now; they are no longer waiting. Raises LogUnavailable: call it again."""
+        """The partitions that may be restored now; they are no longer waiting. Raises LogUnavailable: call it again.
+
+        What cannot be fenced is tried again each second, and holds up nothing else: it may be that only its coordinator
+        is away.
+        """
         if self._unknown:
             newest = newest_journals(self._log, self._names, sorted(self._unknown))
             for number, row in newest.items():
@@ -155,20 +165,28 @@ class Handovers:
             for transactional_id in sorted(set(self._waiting.values()) - {""}):
                 logger.info("fencing %s, which wrote last to what is ours now", transactional_id)
                 self._fences.begin(transactional_id)
-        free: list[int] = []
-        trouble: LogUnavailable | None = None
-        for number, transactional_id in sorted(self._waiting.items()):
-            try:
-                if not transactional_id or self._fences.done(transactional_id):
-                    free.append(number)
-            except LogUnavailable as error:
-                trouble = error
-                self._fences.begin(transactional_id)
-        if trouble is not None and not free:
-            raise trouble
+        free = [
+            number
+            for number, transactional_id in sorted(self._waiting.items())
+            if not transactional_id or self._is_fenced(transactional_id)
+        ]
         for number in free:
             del self._waiting[number]
+        if not self._waiting:
+            self.trouble = ""
         return free
+
+    def _is_fenced(self, transactional_id: str) -> bool:
+        try:
+            return self._fences.done(transactional_id)
+        except LogUnavailable as error:
+            self.trouble = str(error)
+            now_s = self._clock.monotonic_s()
+            if now_s >= self._fence_again_at_s:
+                self._fence_again_at_s = now_s + FENCE_AGAIN_S
+                logger.warning("%s", error)
+                self._fences.begin(transactional_id)
+            return False
 
     def look_again(self, partitions: Iterable[int]) -> None:
         """Something holds these back while they are restored: a former owner that had not said who it is when we looked."""

@@ -26,7 +26,7 @@ from tocsin.streams.pace import Pace
 from tocsin.streams.partitions import OwnedPartition, Ownership
 from tocsin.streams.settings import StreamsConfig as StreamsConfig
 from tocsin.streams.store import StoreCorrupt, StoreEnvironment, StoreFull
-from tocsin.streams.transaction import Stands, Transactions
+from tocsin.streams.transaction import UNAVAILABLE_PAUSE_S, Stands, Transactions
 from tocsin.streams.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -97,6 +97,8 @@ class Topology:
         now_s = clock.monotonic_s()
         self._join_look_at_s = now_s
         self._heartbeat_at_s = now_s
+        self._take_over_at_s = now_s
+        self._take_over_trouble = ""
         self._pace = Pace()
         self._waiters = Waiters()
         self._stopping = Event()
@@ -312,6 +314,8 @@ class Topology:
 
     def _take_over(self, configuration: Configuration) -> bool:
         """Go on with what comes to us, and with what we follow. Returns whether there is more of it to read at once."""
+        if self._clock.monotonic_s() < self._take_over_at_s:
+            return False
         try:
             if not self._consumers.joined:
                 self._consider_joining(configuration)
@@ -324,8 +328,12 @@ class Topology:
             # All of it goes on where it was, once the log can be reached again, or there is space.
             if isinstance(error, StoreFull):
                 self._open_again()
-            self.transactions.leave_alone(error)
+            self._take_over_trouble = str(error)
+            self._take_over_at_s = self._clock.monotonic_s() + UNAVAILABLE_PAUSE_S
+            if not self.holdings.ready:  # else what is worked on is not held up
+                self.transactions.leave_alone(error)
             return False
+        self._take_over_trouble = self.holdings.handovers.trouble
         return moved
 
     def _consider_joining(self, configuration: Configuration) -> None:
@@ -411,8 +419,8 @@ class Topology:
 
     @property
     def log_trouble(self) -> str:
-        """What the last commit failed with; "" once one succeeded again."""
-        return self.transactions.trouble
+        """What the last commit, or takeover, failed with; "" once one succeeded again."""
+        return self.transactions.trouble or self._take_over_trouble
 
     @property
     def clock_offset_ms(self) -> int:
