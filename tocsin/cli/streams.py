@@ -39,7 +39,8 @@ def streams(
     standby: Annotated[
         bool,
         typer.Option(
-            "--standby", help="Follow the partitions that others own, so that a takeover takes a second."
+            "--standby",
+            help="Follow the partitions that others own, so that taking one over needs no restore.",
         ),
     ] = False,
     partitions: Annotated[
@@ -56,7 +57,7 @@ def streams(
     prefix: options.Prefix = "tocsin.",
     log_level: options.LogLevel = "warning",
 ) -> None:
-    """Decide what runs when: the processors of the job topics, on a Kafka. Start as many as you like."""
+    """Decide what runs when: the processors of the job topics, on a Kafka. Start up to one for each partition."""
     problems = options.Problems()
     settings = options.check_kafka(problems, kafka=kafka, file=kafka_config, client_id="tocsin-streams")
     names = options.check_names(problems, prefix)

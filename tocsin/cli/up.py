@@ -82,8 +82,6 @@ def up(
     options.check_secrets(problems, secrets)
     problems.raise_any()
     api_key = os.environ.get("TOCSIN_API_KEY", "")
-    for name in functions or ():
-        import_functions(name)
     if kafka:
         from tocsin.cli.up_kafka import KafkaNode, up_on_kafka
 
@@ -100,6 +98,8 @@ def up(
             callback_url=callback_url,
         )
         raise typer.Exit(up_on_kafka(wanted, host=host, port=port, api_key=api_key))
+    for name in functions or ():
+        import_functions(name)
     listening = bind(host, port, host_option="--host", port_option="--port", api_key=api_key)
     _up_embedded(
         listening,

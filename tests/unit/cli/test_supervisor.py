@@ -2,14 +2,18 @@
 
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pytest
+
+from tocsin.cli.failures import Failure
 from tocsin.cli.roles.process import SUPERVISED
-from tocsin.cli.roles.supervisor import AGAIN_S, WELL_S, Child, ChildSpec
-from tocsin.clock import FakeClock
+from tocsin.cli.roles.supervisor import AGAIN_S, WELL_S, Child, ChildSpec, Supervisor
+from tocsin.clock import FakeClock, SystemClock
 
 LIMIT_S = 60.0
 WAITS = "import sys; print('here', flush=True); sys.stdin.read(); print('gone', flush=True)"
@@ -123,3 +127,59 @@ def test_a_child_that_does_not_end_in_its_time_is_killed_and_said() -> None:
         made.stop()
         assert "the streams process did not end within 0 s: it is killed" in heard.lines
         assert made.look() is None  # and it is not started again
+
+
+# --- all of them --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def supervised(heard: Heard, codes: dict[str, str]) -> Supervisor:
+    specs = [ChildSpec(name=name, arguments=["-c", code], stop_s=LIMIT_S) for name, code in codes.items()]
+    return Supervisor(specs, SystemClock(), tell=heard.tell, program=[sys.executable])
+
+
+def nobody() -> tuple[str, int]:
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return ("127.0.0.1", probe.getsockname()[1])
+
+
+@pytest.mark.usefixtures("_signals_as_before")
+@pytest.mark.parametrize("code", [1, 2])
+def test_a_child_that_says_at_the_start_that_it_cannot_ends_them_all(code: int) -> None:
+    heard = Heard()
+    children = {"streams": WAITS, "api": f"raise SystemExit({code})"}
+    with pytest.raises(Failure, match="the api process cannot start"):
+        supervised(heard, children).run(nobody(), ())
+    assert ["stopping the api", "stopping the streams"] == _stops(heard.lines)
+
+
+@pytest.mark.usefixtures("_signals_as_before")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_stops_the_children_in_the_opposite_order_of_their_start(
+    number: signal.Signals, code: int
+) -> None:
+    heard = Heard()
+    supervisor = supervised(heard, dict.fromkeys(("streams", "worker", "api"), WAITS))
+
+    def send() -> None:
+        heard.until("here", times=3)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    assert code == supervisor.run(nobody(), ())
+    thread.join(LIMIT_S)
+    assert ["stopping the api", "stopping the worker", "stopping the streams"] == _stops(heard.lines)
+
+
+def _stops(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if line.startswith("stopping")]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tocsin.cli.failures import EXIT_INTERRUPTED, Failure
+from tocsin.cli.failures import EXIT_INPUT, EXIT_INTERRUPTED, Failure
 from tocsin.cli.roles.process import SUPERVISED, Tell
 from tocsin.cli.roles.signals import StopSignals
 from tocsin.clock import Clock
@@ -138,12 +138,16 @@ class Child:
 class Supervisor:
     """Runs children until a signal comes, or one of them cannot be started at all."""
 
-    def __init__(self, specs: Sequence[ChildSpec], clock: Clock, *, tell: Tell) -> None:
-        """The children are started in the order of `specs`, and stopped in the opposite one."""
+    def __init__(
+        self, specs: Sequence[ChildSpec], clock: Clock, *, tell: Tell, program: Sequence[str] = ()
+    ) -> None:
+        """The children are started in the order of `specs`, and stopped in the opposite one. `program`: as of Child."""
         width = max(len(spec.name) for spec in specs)
         self._lines = threading.Lock()
         self._print = tell
-        self._children = [Child(spec, clock, self._tell_whole, width=width) for spec in specs]
+        self._children = [
+            Child(spec, clock, self._tell_whole, width=width, program=program) for spec in specs
+        ]
         self._asked, self._ask = os.pipe()
         self._signals = StopSignals(clock, lambda: os.write(self._ask, b"x"), at_once=self.kill)
 
@@ -161,8 +165,8 @@ class Supervisor:
             look()
             for child in self._children:
                 code = child.look()
-                # What never worked and says why will not work by itself.
-                if code is not None and code > 0 and not was_ready:
+                # What never worked and says why will not work by itself, nor will what was asked for in a wrong way.
+                if code is not None and (code == EXIT_INPUT or (code > 0 and not was_ready)):
                     failed = f"the {child.spec.name} process cannot start (see above)"
             if not was_ready and _is_ready(address):
                 was_ready = True
