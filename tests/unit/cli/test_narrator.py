@@ -45,3 +45,8 @@ def test_progress_is_told_every_few_seconds() -> None:
     lines = [line for line in said if line]
     assert round(10 / AGAIN_S) == len(lines)
     assert "Tocsin streams is not ready: 0 of 100 rows" == lines[0]
+
+
+def test_a_role_that_does_its_own_part_is_called_degraded() -> None:
+    narrator = Narrator("api", FakeClock())
+    assert "Tocsin api is degraded: partition 3 moves" == narrator.line("partition 3 moves", degraded=True)

@@ -11,7 +11,7 @@ import pytest
 
 from tocsin.cli.failures import EXIT_INPUT, Failure
 from tocsin.cli.roles import process as processes
-from tocsin.cli.roles.process import NotYet, Process, waiting_app
+from tocsin.cli.roles.process import Degraded, NotYet, Process, waiting_app
 from tocsin.cli.roles.serving import Front, Serving, bind, url_of
 from tocsin.clock import SystemClock
 from tocsin.log.port import LogUnavailable, TopicMismatch
@@ -178,6 +178,14 @@ def test_a_look_that_the_log_does_not_answer_is_an_outage_and_no_end() -> None:
             seen.wait(0.01)
 
     assert 0 == running.run(meanwhile)
+
+
+def test_a_role_whose_others_fail_it_is_degraded() -> None:
+    def look() -> str:
+        raise Degraded("partition 3 has no owner")
+
+    running = Running(FakeRole(looks=look))
+    assert 0 == running.run(lambda: running.heard("Tocsin worker is degraded: partition 3 has no owner"))
 
 
 def test_sigterm_stops_in_order_and_ctrl_c_says_so_in_the_exit_code() -> None:

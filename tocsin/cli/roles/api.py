@@ -9,7 +9,7 @@ from tocsin.api.appender import Appender
 from tocsin.api.cluster.queries import ClusterQueries
 from tocsin.api.services import ApiServices, ConfigSnapshot, WorkerSnapshot
 from tocsin.cli.roles.cluster import PARTITIONS, Following, OpenLog, Pulse
-from tocsin.cli.roles.process import Process, waiting_app
+from tocsin.cli.roles.process import Degraded, Process, waiting_app
 from tocsin.cli.roles.serving import Front
 from tocsin.clock import Clock
 from tocsin.log.port import EventLog, LogUnavailable
@@ -20,6 +20,9 @@ STOP_S: Final = 10.0
 """What was accepted is acknowledged, as far as the log still answers."""
 COUNT_EVERY_S: Final = 3.0
 """How often the workers of each queue are counted: a request to the log for each queue."""
+
+ASK_EVERY_S: Final = 1.0
+"""How often every streams process is asked how it stands, for what is told of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class ApiRole:
         self._queries: ClusterQueries | None = None
         self._live: dict[str, int] = {}
         self._count_at_s = 0.0
+        self._broken = ""
+        self._ask_at_s = 0.0
 
     def start(self) -> None:
         config = self._config
@@ -93,7 +98,15 @@ class ApiRole:
         self._count()
         if not self._appender.alive:
             self._process.fail("what writes to the log has ended")
-        return self._queries.broken()
+        if trouble := self._queries.log_trouble():
+            return f"the log takes nothing at the moment: {trouble}"
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._ask_at_s:
+            self._ask_at_s = now_s + ASK_EVERY_S
+            self._broken = self._queries.broken()
+        if self._broken:
+            raise Degraded(self._broken)
+        return ""
 
     def stop(self) -> None:
         self._front.app = waiting_app(self._process)

@@ -22,8 +22,8 @@ class Narrator:
         self._since_s: float | None = None
         """Since when it is not ready."""
 
-    def line(self, reason: str) -> str:
-        """What to say now; "" for nothing."""
+    def line(self, reason: str, *, degraded: bool = False) -> str:
+        """What to say now; "" for nothing. `degraded`: it does its own part, and others do not do theirs."""
         now_s = self._clock.monotonic_s()
         if not reason:
             return self._ready()
@@ -35,7 +35,7 @@ class Narrator:
         if self._told and now_s - self._told_s < AGAIN_S:
             return ""
         self._told, self._told_s = reason, now_s
-        return f"Tocsin {self._role} is not ready: {reason}"
+        return f"Tocsin {self._role} is {'degraded' if degraded else 'not ready'}: {reason}"
 
     def _ready(self) -> str:
         told, was_ready = self._told, self._was_ready

@@ -42,6 +42,10 @@ class NotYet(Exception):
     """The role cannot start at the moment; the message says what it waits for. It is tried again."""
 
 
+class Degraded(Exception):
+    """The role does its own part, and the message says which others do not do theirs."""
+
+
 class Role(Protocol):
     """What a process runs."""
 
@@ -53,7 +57,10 @@ class Role(Protocol):
         ...
 
     def look(self) -> str:
-        """Called every `LOOK_S`: look after what may change, and return why the role is not ready ("": it is)."""
+        """Called every `LOOK_S`: look after what may change, and return why the role is not ready ("": it is).
+
+        Raises Degraded, NotYet, LogUnavailable: those are reasons, too.
+        """
         ...
 
     def stop(self) -> None:
@@ -124,9 +131,12 @@ class Process:
         while not self.stopping.is_set():
             try:
                 reason = role.look()
+            except Degraded as degraded:
+                self.say(str(degraded), degraded=True)
             except (NotYet, LogUnavailable) as error:
-                reason = str(error)
-            self.say(reason)
+                self.say(str(error))
+            else:
+                self.say(reason)
             self.stopping.wait(LOOK_S)
 
     def _start(self, role: Role) -> None:
@@ -154,12 +164,12 @@ class Process:
         if not self.stopping.is_set():
             self.reason = step
 
-    def say(self, reason: str) -> None:
-        """Note why the role is not ready, and tell it if it is news."""
+    def say(self, reason: str, *, degraded: bool = False) -> None:
+        """Note why the role is not ready (or only degraded), and tell it if it is news."""
         if self.stopping.is_set():
             return
         self.reason = reason
-        line = self._narrator.line(reason)
+        line = self._narrator.line(reason, degraded=degraded)
         if line:
             self.tell(line)
 
