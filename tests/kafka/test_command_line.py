@@ -39,15 +39,15 @@ def test_hello_yaml_and_the_commands_of_the_readme_work_unchanged(cluster: Clust
         found: list[dict[str, Any]] = cluster.get(f"/v1/jobs/default/{name}/runs")["items"]
         return found
 
+    def until_ended(name: str, status: str) -> None:
+        until(lambda: [status] == [each["status"] for each in runs(name)], f"the run of {name} is {status}")
+
     for name, status, attempts in (
         ("once", "succeeded", 1),
         ("moody", "succeeded", 3),
         ("doomed", "failed", 3),
     ):
-        until(
-            lambda name=name, status=status: [status] == [each["status"] for each in runs(name)],
-            f"{name}: {status}",
-        )  # type: ignore[misc]
+        until_ended(name, status)
         assert attempts == len(runs(name)[0]["attempts"])
     listed = tocsin(cluster, "jobs", "list")
     assert set(JOBS) == {each["id"] for each in listed["items"]}
