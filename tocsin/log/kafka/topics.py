@@ -8,6 +8,7 @@ from typing import Final
 from tocsin.clock import Clock
 from tocsin.log.kafka.cluster import Cluster, Topic, Wanted
 from tocsin.log.kafka.config import KafkaConfig
+from tocsin.log.kafka.errors import few
 from tocsin.log.kafka.settings import CREATE_TOPICS_S
 from tocsin.log.port import LogUnavailable, TopicMismatch, TopicPartition, TopicSpec, UnknownTopic
 from tocsin.schemas.topics import DAY_MS
@@ -149,16 +150,17 @@ class Topics:
             raise TopicMismatch("; ".join(wrong))
         missing = [spec for name, spec in wanted.items() if name not in have]
         if missing:
-            self._create(missing)
+            made = self._create(missing)
             # Somebody else may have created some of them at the same time, in another way.
-            made = self._cluster.describe(wanted)
             wrong = self._mismatches(missing, made, advice=False)
             if wrong:
                 raise TopicMismatch("; ".join(wrong))
         for name, spec in wanted.items():
             self._remember(name, spec.partitions, spec.cleanup)
 
-    def _create(self, missing: list[TopicSpec]) -> None:
+    def _create(self, missing: list[TopicSpec]) -> dict[str, Topic]:
+        """As they were made. Each broker learns of a topic in its own time: one that has told of it may be followed by one
+        that has not heard of it yet, so that a complete answer is kept."""
         replication = self._target_replication()
         in_sync = {"min.insync.replicas": str(_in_sync(replication))}
         self._cluster.create(
@@ -174,12 +176,14 @@ class Topics:
             CREATE_TOPICS_S,
         )
         names = [spec.name for spec in missing]
+        made: dict[str, Topic] = {}
 
         def have_leaders() -> bool:
-            found = self._cluster.describe(names)
-            return len(found) == len(names) and all(topic.has_leaders for topic in found.values())
+            made.update(self._cluster.describe(names))
+            return len(made) == len(names) and all(topic.has_leaders for topic in made.values())
 
         self._cluster.wait_until(have_leaders, CREATE_TOPICS_S, "see leaders for the new topics")
+        return made
 
     def differences(self, specs: Iterable[TopicSpec]) -> list[str]:
         """What differs from the specifications, as sentences; [] if all is as specified."""
@@ -193,7 +197,7 @@ class Topics:
         return missing + self._mismatches([wanted[name] for name in have], have, advice=True)
 
     def _mismatches(self, specs: list[TopicSpec], have: Mapping[str, Topic], *, advice: bool) -> list[str]:
-        settings = self._cluster.settings([spec.name for spec in specs])
+        settings = self._settings([spec.name for spec in specs])
         replication = self._target_replication() if advice and specs else 0
         found = []
         for spec in specs:
@@ -217,6 +221,17 @@ class Topics:
                 for name, value in wanted.items()
                 if (advice or name not in ADVICE) and not _equal(settings[spec.name].get(name, ""), value)
             ]
+        return found
+
+    def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """Of topics that exist, though a broker may not have heard of each yet."""
+        found: dict[str, dict[str, str]] = {}
+
+        def complete() -> bool:
+            found.update(self._cluster.settings([name for name in names if name not in found]))
+            return len(found) == len(names)
+
+        self._cluster.wait_until(complete, CREATE_TOPICS_S, f"read the settings of {few(names)}")
         return found
 
     def _target_replication(self) -> int:
