@@ -188,20 +188,20 @@ class KafkaRig(Rig):
     def __init__(self, bootstrap: str) -> None:
         self._config = KafkaConfig(bootstrap=bootstrap)
         self._processes: list[KafkaLog] = []
-        self.log = self._open()
+        self.log = self.new_log()
 
     def process(self, name: str) -> EventLog:
-        return self._open()
+        return self.new_log()
 
     def restart(self) -> None:
         """The broker is shared; what restarts is the client."""
         self.close()
-        self.log = self._open()
+        self.log = self.new_log()
 
     def close(self) -> None:
         while self._processes:
             self._processes.pop().close()
 
-    def _open(self) -> KafkaLog:
+    def new_log(self) -> KafkaLog:
         self._processes.append(KafkaLog.open(self._config, SystemClock()))
         return self._processes[-1]

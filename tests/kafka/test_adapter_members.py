@@ -30,6 +30,12 @@ def _join(member: Telling, partitions: int) -> None:
     until(lambda: len(member.owned) == partitions, lambda: member.consumer.poll(10, 0.05))
 
 
+def _delete_below(bootstrap: str, topic: str, offset: int) -> None:
+    operator = admin(bootstrap)
+    for future in operator.delete_records([Place(topic, 0, offset)]).values():
+        future.result()
+
+
 def test_partitions_that_were_paused_since_their_assignment_move_like_others(rig: KafkaRig) -> None:
     topic = rig.topic(partitions=4)
     one = _member(rig, topic, "one")
@@ -124,8 +130,7 @@ def test_a_committed_offset_that_retention_took_gives_way_to_the_first_one_kept(
     _join(first, 1)
     first.consumer.commit_sync({where: OffsetCommit(1)}, 10.0)
     first.consumer.close()
-    for future in admin(kafka_bootstrap).delete_records([Place(topic, 0, 3)]).values():
-        future.result()
+    _delete_below(kafka_bootstrap, topic, 3)
     assert rig.log.begin_offset(where) == 3
     second = _member(rig, topic)
     assert [b"4"] == values(take(second.consumer, 1))
@@ -142,8 +147,7 @@ def test_a_reader_whose_next_offset_was_deleted_is_told_so(rig: KafkaRig, kafka_
     where = TopicPartition(topic, 0)
     rig.put(topic, b"1", b"2", b"3")
     reader = rig.log.reader()
-    for future in admin(kafka_bootstrap).delete_records([Place(topic, 0, 2)]).values():
-        future.result()
+    _delete_below(kafka_bootstrap, topic, 2)
     reader.assign({where: 0})
     with pytest.raises(OffsetOutOfRange, match="has no offset 0"):
         until(lambda: False, lambda: reader.poll(10, 0.1))
@@ -181,7 +185,7 @@ def test_a_process_that_was_frozen_learns_of_its_loss_at_once_and_can_write_noth
             where = TopicPartition(topic, 0)
             until(lambda: rig.log.end_offset(where, "committed") >= 2, lambda: heir.consumer.poll(10, 0.05))
             process.send_signal(signal.SIGCONT)
-            lines = []
+            lines: list[str] = []
             until(lambda: bool(lines) and lines[-1] == "done", lambda: lines.append(said.readline().strip()))
         finally:
             process.kill()

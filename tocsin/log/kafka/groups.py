@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -96,11 +96,18 @@ class KafkaGroupConsumer:
         self._subscription: _Subscription | None = None
         self._events: deque[_Event] = deque()
         self._is_serving = False
-        self._has_joined = False
+        self._member = ""
+        """The member id under which what is held was assigned."""
+        self._is_suspect = False
+        """Whether somebody found that we are not that member any more."""
+        self._kept: set[TopicPartition] = set()
+        """What the group gave us as another member, and we were told to have lost: ours again at the next assignment."""
         self._losses = 0
         self._commits: deque[_Commit] = deque()
         """Asked for and not sent: one request is out at a time, so that each answer has its question."""
         self._sent: _Commit | None = None
+        self._answered: deque[tuple[_Commit, KafkaError | None]] = deque()
+        """What the log has said, and was not looked at yet."""
         self._answers: deque[tuple[CommitCallback, LogError | None]] = deque()
         self._resolve_at_s = 0.0
         options = options_for(config, CONSUMING, GROUP, client_id=client_id, group_id=group)
@@ -217,12 +224,15 @@ class KafkaGroupConsumer:
             raise answers[0]
 
     def metadata(self) -> GroupMetadata:
-        generation, member = (
-            parse_metadata(self._consumer.consumer_group_metadata()) if self._is_open else (-1, "")
-        )
-        if generation < 0 or not self._has_joined:
+        generation, member = self._place()
+        if generation < 0 or member != self._member:
+            self._is_suspect = True
             raise NotAMember(f"{self._client_id} has no assignment in group {self._group} now: poll first")
         return GroupMetadata(group=self._group, member=member, generation=generation)
+
+    def _place(self) -> tuple[int, str]:
+        """(generation, member id) at this moment; (-1, "") outside of the group."""
+        return parse_metadata(self._consumer.consumer_group_metadata()) if self._is_open else (-1, "")
 
     def is_ready(self, timeout_s: float) -> bool:
         self._resolve()
@@ -240,7 +250,6 @@ class KafkaGroupConsumer:
                 self._await_commits()
         finally:
             self._is_open = False
-            self._has_joined = False
             for what, partitions in self._events:  # librdkafka still waits for what we have put off
                 self._complete(what, partitions)
             self._events.clear()
@@ -268,8 +277,6 @@ class KafkaGroupConsumer:
         if not self._is_open:
             consumer.incremental_unassign(self.fetching.release(_ours(partitions)))
             return
-        self._losses += 1
-        self._has_joined = False
         self._events.append(("lost", _ours(partitions)))
         with suppress(KafkaException):
             consumer.incremental_unassign([_REFUSED_UNASSIGN])
@@ -277,41 +284,70 @@ class KafkaGroupConsumer:
     def _serve(self) -> bool:
         """Run what callbacks have left, outside of them. Inside one of ours, only commits are served."""
         happened = False
-        while self._events and not self._is_serving:
+        while (self._events or self._is_suspect) and not self._is_serving:
             happened = True
-            what, partitions = self._events.popleft()
             self._is_serving = self.fetching.held = True
             try:
-                if what == "assign":
-                    self._assign(partitions)
-                else:
-                    self._let_go(what, partitions)
+                self._serve_one()
             finally:
                 self._is_serving = self.fetching.held = False
         return self._serve_commits() or happened
 
+    def _serve_one(self) -> None:
+        what, partitions = self._events.popleft() if self._events else (None, [])
+        try:
+            self._notice_loss(lost=what == "lost")
+            match what:
+                case "assign":
+                    self._assign(partitions)
+                case "revoke":
+                    self._revoke(partitions)
+                case "lost" | None:
+                    self._kept.difference_update(partitions)
+                case _:
+                    assert_never(what)
+        finally:
+            if what is not None:
+                self._complete(what, partitions)
+
+    def _notice_loss(self, *, lost: bool) -> None:
+        """Everything is lost once we are another member, whatever librdkafka says of it.
+
+        A process that was frozen beyond its session may first hear of a rebalance, and from the answer to its JoinGroup
+        that it is no member. It then joins as a new one, says that it holds what it held, and is given that again, or
+        asked to revoke it, as if nothing had happened; but others have had it meanwhile.
+        """
+        self._is_suspect = False
+        held = sorted(self.fetching.assigned())
+        generation, member = self._place()
+        if not lost and generation >= 0 and member == self._member:
+            return
+        self._losses += 1
+        self._member = ""
+        self._kept.update(held)
+        for where in held:
+            self.fetching.remove(where)
+        if held:
+            assert self._subscription is not None
+            self._subscription.on_lost(held)
+
     def _assign(self, partitions: list[TopicPartition]) -> None:
         assert self._subscription is not None
+        self._member = self._place()[1]
+        partitions = sorted(self._kept.union(partitions))
+        self._kept.clear()
         for where in partitions:
             self.fetching.add(where, UNRESOLVED)
-        self._has_joined = True
         self._resolve_at_s = 0.0
-        try:
-            if partitions:
-                self._subscription.on_assign(sorted(partitions))
-        finally:
-            self._complete("assign", partitions)
+        if partitions:
+            self._subscription.on_assign(partitions)
 
-    def _let_go(self, what: Literal["revoke", "lost"], partitions: list[TopicPartition]) -> None:
+    def _revoke(self, partitions: list[TopicPartition]) -> None:
         assert self._subscription is not None
+        self._kept.difference_update(partitions)
         held = sorted(self.fetching.assigned().intersection(partitions))
-        try:
-            if held and what == "revoke":
-                self._subscription.on_revoke(held)
-            elif held:
-                self._subscription.on_lost(held)
-        finally:
-            self._complete(what, partitions)
+        if held:
+            self._subscription.on_revoke(held)
 
     def _complete(self, what: _What, partitions: list[TopicPartition]) -> None:
         """Let the rebalance go on. Reading begins with the next poll, at the offsets that are known by then."""
@@ -328,15 +364,10 @@ class KafkaGroupConsumer:
         self.fetching.look(0.0)
         self._serve()  # a loss that was not told yet
         held = sorted(self.fetching.assigned())
-        if not held:
-            return
+        self._is_serving = self.fetching.held = True
         try:
-            self._is_serving = self.fetching.held = True
-            try:
-                self.metadata()
-            except NotAMember:
-                self._subscription.on_lost(held)
-            else:
+            self._notice_loss(lost=False)
+            if held and self.fetching.assigned():
                 self._subscription.on_revoke(held)
         finally:
             self._is_serving = self.fetching.held = False
@@ -402,19 +433,24 @@ class KafkaGroupConsumer:
     def _committed_callback(self, error: KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
         """librdkafka's, for the one request that is out."""
         commit, self._sent = self._sent, None
-        if commit is None or commit.answered:
-            return
-        failed = error or next((each.error for each in partitions if each.error is not None), None)
-        if failed is not None:
-            answer: LogError | None = self._commit_error(failed)
-        elif commit.losses != self._losses:
-            # It may have been taken from nobody: a group without members accepts a commit from outside.
-            answer = self._lost_since()
-        else:
-            answer = None
-        self._answers.append((commit.on_done, answer))
+        if commit is not None and not commit.answered:
+            failed = error or next((each.error for each in partitions if each.error is not None), None)
+            self._answered.append((commit, failed))
+
+    def _take_answers(self) -> None:
+        while self._answered:
+            commit, failed = self._answered.popleft()
+            answer: LogError | None = None
+            if failed is not None:
+                answer = self._commit_error(failed)
+            elif commit.losses != self._losses or self._place()[1] != self._member:
+                # A group without members accepts a commit from outside; and as another member we may be accepted, too.
+                self._is_suspect = True
+                answer = self._lost_since()
+            self._answers.append((commit.on_done, answer))
 
     def _serve_commits(self) -> bool:
+        self._take_answers()
         self._give_up_late_commits()
         self._send_commit()
         happened = bool(self._answers)
@@ -438,7 +474,7 @@ class KafkaGroupConsumer:
 
     def _await_commits(self) -> None:
         deadline_s = self._clock.monotonic_s() + CLOSE_S
-        while self._sent is not None or self._commits or self._answers:
+        while self._sent is not None or self._commits or self._answered or self._answers:
             self._serve_commits()
             if self._clock.monotonic_s() >= deadline_s:
                 return
