@@ -7,7 +7,7 @@ import typer
 from tocsin.cli import kafka_options as options
 from tocsin.cli.roles.api import ApiRole, ApiRoleConfig
 from tocsin.cli.roles.process import Process, waiting_app
-from tocsin.cli.roles.running import open_kafka, tell_on_stderr
+from tocsin.cli.roles.running import leave, open_kafka, tell_on_stderr
 from tocsin.cli.roles.serving import Front, Serving, bind, is_loopback, url_of
 from tocsin.clock import SystemClock
 from tocsin.streams.configuration import NewerSchemaLevel
@@ -52,4 +52,4 @@ def api(
         front,
         system_clock,
     )
-    raise typer.Exit(process.run(role, Serving(front, listening)))
+    leave(process.run(role, Serving(front, listening)))

@@ -11,7 +11,7 @@ from tocsin.cli import kafka_options as options
 from tocsin.cli.failures import Failure
 from tocsin.cli.roles.cluster import lock_directory
 from tocsin.cli.roles.process import Process, waiting_app
-from tocsin.cli.roles.running import open_kafka, tell_on_stderr
+from tocsin.cli.roles.running import leave, open_kafka, tell_on_stderr
 from tocsin.cli.roles.serving import Front, Serving, bind, is_everywhere, is_loopback, url_of
 from tocsin.cli.roles.streams import StreamsRole, StreamsRoleConfig
 from tocsin.clock import SystemClock
@@ -111,4 +111,4 @@ def streams(
     )
     code = process.run(role, Serving(front, listening))
     os.close(held)
-    raise typer.Exit(code)
+    leave(code)

@@ -9,7 +9,7 @@ import typer
 from tocsin.cli import kafka_options as options
 from tocsin.cli.functions import import_functions
 from tocsin.cli.roles.process import Process, waiting_app
-from tocsin.cli.roles.running import open_kafka, tell_on_stderr
+from tocsin.cli.roles.running import leave, open_kafka, tell_on_stderr
 from tocsin.cli.roles.serving import Front, Serving, bind, is_loopback, url_of
 from tocsin.cli.roles.worker import WorkerRole, WorkerRoleConfig
 from tocsin.clock import SystemClock
@@ -138,7 +138,7 @@ def worker(
         front,
         system_clock,
     )
-    raise typer.Exit(process.run(role, Serving(front, listening)))
+    leave(process.run(role, Serving(front, listening)))
 
 
 def _as_option(problem: str) -> str:

@@ -188,6 +188,30 @@ def test_a_role_whose_others_fail_it_is_degraded() -> None:
     assert 0 == running.run(lambda: running.heard("Tocsin worker is degraded: partition 3 has no owner"))
 
 
+def test_a_role_that_cannot_stop_is_ended_and_one_that_has_stopped_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exits: list[int] = []
+    monkeypatch.setattr(processes, "STUCK_S", 0.05)
+    monkeypatch.setattr(os, "_exit", exits.append)
+
+    class StuckRole(FakeRole):
+        def stop(self) -> None:
+            running.heard("could not stop within 0 s, and ends now")
+
+    running = Running(StuckRole(drain_s=0.0))
+    assert 0 == running.run(lambda: running.heard("ready"))
+    assert [1] == exits
+
+    monkeypatch.setattr(processes, "STUCK_S", LIMIT_S)
+    running = Running(FakeRole())
+    assert 0 == running.run(lambda: running.heard("ready"))
+    for thread in threading.enumerate():
+        if thread.name == "tocsin-stuck":
+            thread.join(LIMIT_S)  # nobody is ended later who has stopped
+            assert not thread.is_alive()
+
+
 def test_sigterm_stops_in_order_and_ctrl_c_says_so_in_the_exit_code() -> None:
     for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
         running = Running(FakeRole())

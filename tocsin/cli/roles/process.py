@@ -107,9 +107,19 @@ class Process:
         os.read(self._asked_to_stop, 1)
         self.reason = self._failure.message if self._failure else "it is stopping"
         self.stopping.set()
+        ended = threading.Event()
         threading.Thread(
-            target=self._end_if_stuck, args=(role.drain_s + STUCK_S,), name="tocsin-stuck", daemon=True
+            target=self._end_if_stuck, args=(ended, role.drain_s + STUCK_S), name="tocsin-stuck", daemon=True
         ).start()
+        try:
+            self._stop(role, serving, life)
+        finally:
+            ended.set()
+        if self._failure is not None:
+            raise self._failure
+        return EXIT_INTERRUPTED if self._signals.interrupted else 0
+
+    def _stop(self, role: Role, serving: Serving, life: threading.Thread) -> None:
         life.join()
         try:
             role.stop()
@@ -117,9 +127,6 @@ class Process:
             logger.exception("%s could not stop in order", self._name)
             self.fail(f"it could not stop in order: {type(error).__name__}: {error}")
         serving.stop()
-        if self._failure is not None:
-            raise self._failure
-        return EXIT_INTERRUPTED if self._signals.interrupted else 0
 
     def _serve(self, serving: Serving) -> None:
         serving.run()
@@ -208,10 +215,10 @@ class Process:
         thread.start()
         return thread
 
-    def _end_if_stuck(self, limit_s: float) -> None:
-        threading.Event().wait(limit_s)
-        self.tell(f"Tocsin {self._name} could not stop within {limit_s:.0f} s, and ends now")
-        os._exit(1)
+    def _end_if_stuck(self, ended: threading.Event, limit_s: float) -> None:
+        if not ended.wait(limit_s):
+            self.tell(f"Tocsin {self._name} could not stop within {limit_s:.0f} s, and ends now")
+            os._exit(1)
 
     def _watch_parent(self) -> None:
         """The other end of standard input is the parent's: it ends with it, however that ended."""
