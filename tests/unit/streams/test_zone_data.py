@@ -86,7 +86,9 @@ def test_one_that_reads_of_other_data_commits_what_it_did_by_its_own_and_stops(c
     crowd.run(1_000)
     assert 1 == crowd.epoch("s0")  # it has let go, and nobody had to fence it
     for number in range(PARTITIONS):
-        newest = crowd.log.records(NAMES.journal, number)[-2].record  # the last one is the transaction's marker
+        newest = crowd.log.records(NAMES.journal, number)[
+            -2
+        ].record  # the last one is the transaction's marker
         row = codec.decode(newest.value or b"")
         assert isinstance(row, Journal)
         assert ANOTHER == row.tzdata
