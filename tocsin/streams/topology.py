@@ -393,6 +393,8 @@ class Topology:
         self.transactions.in_doubt = True
 
     def _drop(self, number: int) -> None:
+        if not self._closed:
+            self._waiters.gone(number)
         if self.holdings.drop(number, self._configuration.current):
             self._consumers.stop(number)
 

@@ -3,6 +3,8 @@
 from concurrent.futures import Future
 from threading import Lock
 
+from tocsin.log.port import LogUnavailable
+
 
 class Waiters:
     """One future per waiting caller, done when the commit that applied its record stands."""
@@ -50,6 +52,16 @@ class Waiters:
         for future in done:
             if future.set_running_or_notify_cancel():
                 future.set_result(None)
+
+    def gone(self, partition: int) -> None:
+        """Another process goes on with the partition: who waits here is told to ask there."""
+        with self._lock:
+            ended = [at for at in self._waiting if at[1] == partition]
+            waiting = [pair for at in ended for pair in self._waiting.pop(at)]
+            self.any = bool(self._waiting)
+        for _, future in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(LogUnavailable(f"partition {partition} is moving: ask again"))
 
     def fail(self, error: Exception) -> None:
         """Nobody will apply anything any more: who waits is told, and whoever asks later."""

@@ -6,6 +6,7 @@ from threading import Barrier, Thread
 
 import pytest
 
+from tocsin.log.port import LogUnavailable
 from tocsin.streams.waiters import Waiters
 
 WITHIN_S = 30.0
@@ -46,6 +47,23 @@ def test_of_many_those_below_are_told_and_the_others_wait_on() -> None:
     assert [False, True, True, True, False] == [future.done() for future in futures]
     waiters.applied("jobs", 0, 10)
     assert all(future.done() for future in futures)
+
+
+def test_who_waits_for_a_partition_that_goes_elsewhere_is_told_and_the_others_wait_on() -> None:
+    waiters = Waiters()
+    moving = [waiters.add("jobs", 1, 3), waiters.add("commands", 1, 3)]
+    staying = waiters.add("jobs", 2, 3)
+    waiters.gone(1)
+    for future in moving:
+        with pytest.raises(LogUnavailable, match="partition 1 is moving"):
+            future.result(0)
+    assert not staying.done()
+    again = waiters.add("jobs", 1, 3)  # it has come back
+    waiters.applied("jobs", 1, 4)
+    assert again.done()
+    assert waiters.any
+    waiters.gone(2)
+    assert not waiters.any
 
 
 def test_who_has_given_up_waiting_hinders_nobody() -> None:

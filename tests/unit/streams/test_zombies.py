@@ -13,7 +13,9 @@ from tests.unit.streams.crowd import (
     leave_open,
     open_records,
 )
+from tests.unit.streams.driver import NAMES
 from tocsin.log.memory.faults import CommitFault
+from tocsin.log.port import LogUnavailable
 from tocsin.streams.store import StoreEnvironment
 
 PARTITIONS = 4
@@ -133,3 +135,15 @@ def test_a_partition_that_is_given_up_before_it_was_claimed_is_not_released(crow
     crowd.run(2_000)
     assert not open_records(crowd)
     assert_nothing_is_lost_or_doubled(crowd)
+
+
+def test_who_waits_at_one_that_loses_the_partition_is_told_to_ask_elsewhere(crowd: Crowd) -> None:
+    first = crowd.enter("s0")
+    crowd.settle()
+    waiting = {number: first.applied(NAMES.jobs, number, 1_000_000) for number in range(PARTITIONS)}
+    crowd.enter("s1")
+    crowd.settle()
+    assert crowd.owned("s1") == {number for number, future in waiting.items() if future.done()}
+    for number in crowd.owned("s1"):
+        with pytest.raises(LogUnavailable, match="is moving"):
+            waiting[number].result(0)
