@@ -62,7 +62,7 @@ def up(
     ] = 256,
     clock: Annotated[
         str,
-        typer.Option(help="guarded: a step of the wall clock holds firing for a minute. wall: believe it."),
+        typer.Option(help="guarded: after a step of the wall clock nothing fires for a while. wall: believe it."),
     ] = "guarded",
     secrets: options.Secrets = None,
     callback_url: options.CallbackUrl = "",
