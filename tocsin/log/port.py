@@ -238,7 +238,8 @@ class Reader(Protocol):
     def assigned(self) -> frozenset[TopicPartition]: ...
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
-        """Up to max_records records; waits at most timeout_s for the first, and not at all for the rest.
+        """Up to max_records records; waits at most timeout_s for the first, and not at all for the rest. May return
+        early, with none, when a position has moved past what is not shown.
 
         Order holds within a partition. No partition with records is starved for ever by another.
         Isolation "committed" never shows a record of an open or aborted transaction, nor any record behind the

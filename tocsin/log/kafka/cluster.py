@@ -29,7 +29,9 @@ NEVER_S: Final = 3_600.0
 """As long as librdkafka takes."""
 
 DESCRIBE_AGAIN_S: Final = 3.0
-"""One that was sent to a broker that has died since is not answered; a second one is beside it."""
+DESCRIBE_AGAIN_MAX_S: Final = 30.0
+"""One that was sent to a broker that has died since may never be answered, but another one is: after 3 s, then ever more
+seldom, so that an hour without brokers does not leave a thousand of them."""
 
 _Key = TypeVar("_Key")
 
@@ -82,7 +84,8 @@ class Cluster:
         self._troubles = troubles
         self._closed = Event()
         self._lock = Lock()
-        self._descriptions: dict[str, tuple[float, Future[Any]]] = {}
+        self._descriptions: dict[str, tuple[float, float, Future[Any]]] = {}
+        """By group: when the next one is sent though this one is not answered, how long after it, and this one."""
         self._admin = admin.AdminClient(options_for(config) | troubles.options())
 
     # --- topics -----------------------------------------------------------------------------------------------------
@@ -164,6 +167,7 @@ class Cluster:
             f"describe the group {group}",
             lambda _: self._describing(group),
             missing=frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID}),
+            attempt_s=DESCRIBE_AGAIN_S,
         )
         return tuple(
             Member(
@@ -186,11 +190,13 @@ class Cluster:
         """
         now_s = self._clock.monotonic_s()
         with self._lock:
-            asked = self._descriptions.get(group)
-            if asked is None or asked[1].done() or now_s - asked[0] > DESCRIBE_AGAIN_S:
+            again_at_s, again_s, future = self._descriptions.get(group, (now_s, DESCRIBE_AGAIN_S, None))
+            if future is None or future.done() or now_s >= again_at_s:
+                is_late = future is not None and not future.done()
+                again_s = min(2 * again_s, DESCRIBE_AGAIN_MAX_S) if is_late else DESCRIBE_AGAIN_S
                 future = self._admin.describe_consumer_groups([group], request_timeout=NEVER_S)[group]
-                asked = self._descriptions[group] = (now_s, future)
-            return {group: asked[1]}
+                self._descriptions[group] = (now_s + again_s, again_s, future)
+            return {group: future}
 
     def close(self) -> None:
         self._closed.set()
@@ -203,19 +209,24 @@ class Cluster:
         request: Callable[[float], Mapping[_Key, "Future[Any]"]],
         timeout_s: float = REQUEST_S,
         missing: frozenset[int] = frozenset(),
+        attempt_s: float | None = None,
     ) -> dict[_Key, Any]:
-        """The answers by key; what failed with a code in `missing` is left out. Transient failures are asked again."""
+        """The answers by key; what failed with a code in `missing` is left out. Transient failures are asked again, and
+        what is not answered within `attempt_s`, if given."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         while True:
             left_s = max(deadline_s - self._clock.monotonic_s(), 0.1)
-            answers, failure = self._answers(request(left_s), left_s + 1.0, missing)
+            wait_s = left_s + 1.0 if attempt_s is None else min(left_s, attempt_s)
+            answers, failure = self._answers(request(left_s), wait_s, missing)
             if failure is None:
                 return answers
             refused = self._troubles.refused
             if refused is not None:
                 raise to_log_error(refused, doing, self._troubles.explain)
-            again = failure.code() in _TRANSIENT and not self._closed.is_set()
-            if not again or self._clock.monotonic_s() + AGAIN_S >= deadline_s:
+            again = failure.code() in _TRANSIENT or (
+                attempt_s is not None and failure.code() == codes.TIMED_OUT
+            )
+            if not again or self._closed.is_set() or self._clock.monotonic_s() + AGAIN_S >= deadline_s:
                 raise to_log_error(failure, doing, self._troubles.explain)
             self._closed.wait(AGAIN_S)
 
