@@ -72,9 +72,7 @@ def _fold_claim(
     move(run, "claim")
     if run.withdrawal == "withdraw" and leased_always:
         run.withdrawal = "none"
-    if run.contested:
-        run.contested = False
-        unpark_retries(work, key, row)
+    _has_begun(work, key, row, run)
     end_attempt(
         run,
         "running",
@@ -86,6 +84,13 @@ def _fold_claim(
     record_run(work, run)
     if row.armed == "blocked":
         row.armed = "exact"
+
+
+def _has_begun(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
+    """A worker says so: it may have been asked back, and its occurrence is decided all the same."""
+    if run.contested:
+        run.contested = False
+        unpark_retries(work, key, row)
 
 
 def _show_end(run: RunRow, report: RunReport, outcome: AttemptOutcome) -> None:
@@ -106,6 +111,7 @@ def _fold_failed(
     work: Work, key: JobKey, row: JobRow, run: RunRow, report: RunReport, timestamp_ms: int
 ) -> None:
     _show_end(run, report, "failed")
+    _has_begun(work, key, row, run)
     settle(work, run)
     fail(
         work,
@@ -124,6 +130,7 @@ def _fold_cancelled(
     work: Work, key: JobKey, row: JobRow, run: RunRow, report: RunReport, timestamp_ms: int
 ) -> None:
     _show_end(run, report, "cancelled")
+    _has_begun(work, key, row, run)
     settle(work, run)
     if run.cancel_requested:
         close(work, key, row, run, "cancel", run.cancel_reason)

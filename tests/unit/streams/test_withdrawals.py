@@ -341,3 +341,19 @@ def test_a_revision_is_kept_while_an_open_run_refers_to_it(drive: Driver) -> Non
     assert retry.revision == 1
     for each in [retry, *drive.dues()]:
         drive.report(each, "succeeded")
+
+
+@pytest.mark.parametrize("kind", ["failed", "cancelled"])
+def test_what_was_asked_back_and_failed_all_the_same_is_tried_again(drive: Driver, kind: str) -> None:
+    """It had begun, and ended before anybody had claimed it: that is the answer, and the occurrence is decided."""
+    retry = Retry(base_ms=2_000, jitter=0.0)
+    drive.define(job(Schedule(delay_ms=12_000), retry=retry))
+    drive.advance(3_000)
+    due = drive.due()
+    drive.define(job(Schedule(delay_ms=12_000), retry=retry, description="edited"))
+    drive.advance(9_500)
+    drive.report(due, kind, retryable=True)
+    assert due.nominal_ms <= drive.watermark
+    drive.advance(3_000)
+    again = drive.due()
+    assert (due.run_id, 2, 2) == (again.run_id, again.attempt, again.dispatch)
