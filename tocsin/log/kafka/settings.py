@@ -112,6 +112,10 @@ TRANSACTIONAL_PRODUCER: Final[Options] = {
     # Below the transaction timeout, so that a lost message ends in an abort by us and not in one behind our back; and
     # longer than a broker's death takes.
     "message.timeout.ms": 20_000,
+    # While the markers of the last transaction are being written, the next one is refused with CONCURRENT_TRANSACTIONS:
+    # that takes some ms, so it is not asked ever more seldom. Commits back to back on a busy machine, three rounds each in
+    # turn: p99 44-151 ms, with 250 ms as above 59-279 ms.
+    "retry.backoff.max.ms": 20,
     # Everything is produced right before the commit, which sends at once; until then large batches may form.
     "linger.ms": 5,
     # One commit holds at most 20,000 rows and 8 MB of effects, or what one pass made of 4,000 timers.
