@@ -18,6 +18,8 @@ from typing import Final
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+LOOPBACK: Final = "a loopback address"
+
 # What an address is, most telling name first. Everything that is not here is a public address.
 _REFUSED: Final[tuple[tuple[IPNetwork, str], ...]] = tuple(
     (ipaddress.ip_network(network), name)
@@ -35,7 +37,7 @@ _REFUSED: Final[tuple[tuple[IPNetwork, str], ...]] = tuple(
         ("0.0.0.0/8", "an unspecified address"),  # Linux connects 0.0.0.0 to the machine itself
         ("10.0.0.0/8", "a private address"),
         ("100.64.0.0/10", "a shared (carrier) address"),
-        ("127.0.0.0/8", "a loopback address"),
+        ("127.0.0.0/8", LOOPBACK),
         ("169.254.0.0/16", "a link-local address"),
         ("172.16.0.0/12", "a private address"),
         ("192.0.0.0/24", "a reserved address"),
@@ -49,7 +51,7 @@ _REFUSED: Final[tuple[tuple[IPNetwork, str], ...]] = tuple(
         ("255.255.255.255/32", "the broadcast address"),
         ("240.0.0.0/4", "a reserved address"),
         ("::/128", "an unspecified address"),
-        ("::1/128", "a loopback address"),
+        ("::1/128", LOOPBACK),
         ("64:ff9b:1::/48", "a private address"),  # NAT64 of a local network: what it embeds is not known
         ("100::/64", "a discard address"),
         ("2001::/23", "a reserved address"),  # Teredo, ORCHID and others: no servers live there
@@ -80,15 +82,12 @@ _HOST: Final = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 class EgressBlocked(PermissionError):
     """A request was not sent, because its host has an address that the worker's egress guard refuses.
 
-    Allow the range or the host in the worker's settings if the job is meant to reach it.
+    Start the worker with the option that the message names if the job is meant to reach it.
     """
 
     def __init__(self, host: str, address: str, what: str) -> None:
         shown = address if host == address else f"{host} ({address})"
-        super().__init__(
-            f"blocked: {shown} is {what}; to allow it, add {address} or its range, or the host, to the worker's "
-            f"egress allow list"
-        )
+        super().__init__(f"blocked: {shown} is {what}: {_remedy(host, address, what)}")
         self.host = host
         self.address = address
         self.what = what
@@ -170,6 +169,19 @@ class EgressGuard:
     def _allows_host(self, host: str) -> bool:
         name = host.lower().rstrip(".")
         return name in self._hosts or any(name.endswith(suffix) for suffix in self._suffixes)
+
+
+def _remedy(host: str, address: str, what: str) -> str:
+    """What the operator of the worker can do, in the words of its command line; or else the job's owner."""
+    parsed = parse_address(address)
+    if parsed is None:
+        return "correct the job's URL"
+    if what == LOOPBACK:
+        return "start the worker with --allow-loopback"
+    option = f"--allow-network {ipaddress.ip_network(str(parsed).partition('%')[0])}"
+    return f"start the worker with {option}" + (
+        f" or --allow-host {host}" if parse_address(host) is None else ""
+    )
 
 
 def parse_address(text: str) -> IPAddress | None:

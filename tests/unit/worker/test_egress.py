@@ -133,11 +133,27 @@ def test_one_bad_address_among_those_of_a_name_is_enough() -> None:
         STRICT.check_all("evil.example", ["93.184.216.34", "10.0.0.7"])
 
 
-def test_the_refusal_says_how_to_allow_it() -> None:
-    with pytest.raises(
-        EgressBlocked, match=r"to allow it, add 10\.0\.0\.7 or its range, or the host, to the worker's"
-    ):
-        STRICT.check_all("evil.example", ["10.0.0.7"])
+@pytest.mark.parametrize(
+    ("host", "address", "option"),
+    [
+        ("10.1.2.3", "10.1.2.3", "--allow-network 10.1.2.3/32"),
+        ("[fd00::7]", "fd00::7", "--allow-network fd00::7/128"),
+        ("fe80::1%eth0", "fe80::1%eth0", "--allow-network fe80::1/128"),
+        ("evil.example", "10.0.0.7", "--allow-network 10.0.0.7/32 or --allow-host evil.example"),
+        ("localhost", "127.0.0.1", "--allow-loopback"),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1", "--allow-loopback"),
+    ],
+)
+def test_the_refusal_names_the_option_that_allows_it(host: str, address: str, option: str) -> None:
+    with pytest.raises(EgressBlocked) as refused:
+        STRICT.check(host, address)
+    assert str(refused.value).endswith(f": start the worker with {option}")
+
+
+def test_no_option_allows_what_is_not_an_address() -> None:
+    with pytest.raises(EgressBlocked) as refused:
+        STRICT.literal("999.1.1.1")
+    assert "blocked: 999.1.1.1 is not a well-formed address: correct the job's URL" == str(refused.value)
 
 
 def test_ranges_addresses_and_hosts_can_be_allowed() -> None:
