@@ -51,7 +51,10 @@ def test_each_difference_is_a_sentence_that_says_how_it_is_mended(
     spec = TopicSpec(name=name, partitions=3, cleanup="compact,delete", retention_ms=7 * DAY_MS)
     log = rig.new_log()
     differences = log.differences([spec])
-    set_it = f"set it with `kafka-configs --alter --entity-type topics --entity-name {name} --add-config"
+    set_it = (
+        f"set it with `kafka-configs --bootstrap-server {kafka_bootstrap} --alter --entity-type topics "
+        f"--entity-name {name} --add-config"
+    )
     assert differences[0] == (
         f"Topic {name} has 2 partitions, not 3: keys would move, so the number cannot be changed in place."
     )
@@ -63,7 +66,8 @@ def test_each_difference_is_a_sentence_that_says_how_it_is_mended(
         f"Topic {name} has retention.ms=1000, not 604800000: {set_it} retention.ms=604800000`." in differences
     )
     with pytest.raises(
-        TopicMismatch, match=r"has 2 partitions, not 3.*cleanup\.policy=compact.*retention\.ms=1000"
+        TopicMismatch,
+        match=r"has 2 partitions, not 3[^\n]*\n.*cleanup\.policy=compact[^\n]*\n.*retention\.ms=1000",
     ):
         log.create_topics([spec, TopicSpec(name=rig.own("new"), partitions=1)])
     assert rig.own("new") not in log.topics()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import admin as kafka_admin
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.brokers import ROOT
 from tocsin.clock import new_id
@@ -99,6 +99,36 @@ def test_verify_names_each_difference_and_what_to_do(topics: Topics, prefix: str
     lines = topics("verify").stdout.splitlines()
     assert said == lines[:-1]
     assert f"15 topics compared, {len(said)} differences" == lines[-1]
+
+
+def test_topics_that_somebody_else_made_are_compared_before_the_first_start(
+    topics: Topics, prefix: str, admin: AdminClient
+) -> None:
+    made = [NewTopic(f"{prefix}{name}", 3, 1) for name in ("jobs", "runs")]
+    for future in admin.create_topics(made).values():
+        future.result(LIMIT_S)
+    found = topics("verify", "--partitions", "3", "--queue-partitions", "2")
+    assert 1 == found.returncode
+    assert "nothing has been started on this Kafka with the prefix " in found.stderr
+    assert "3 partitions, queues with 2" in found.stderr
+    lines = found.stdout.splitlines()
+    assert f"Topic {prefix}due.default does not exist: `tocsin topics create` makes it." in lines
+    assert any(f"Topic {prefix}jobs has cleanup.policy=delete, not compact" in line for line in lines)
+    assert not any("has 3 partitions" in line for line in lines)
+    assert f"15 topics compared, {len(lines) - 1} differences" == lines[-1]
+    usual = topics("verify")
+    assert 1 == usual.returncode
+    assert f"Topic {prefix}jobs has 3 partitions, not 12" in usual.stdout
+    refused = topics("create", "--partitions", "3").stderr.splitlines()
+    assert len(refused) > 1
+    assert all(line.startswith(f"Topic {prefix}") for line in refused), "one difference on each line"
+
+
+def test_verify_tells_when_the_log_was_made_with_another_number_than_is_asked_for(topics: Topics) -> None:
+    assert 0 == topics("create", "--partitions", "2").returncode
+    found = topics("verify", "--partitions", "3")
+    assert 1 == found.returncode
+    assert "this log was made with 2 partitions, and 3 were asked for" in found.stdout
 
 
 def test_verify_of_a_prefix_that_nobody_used_says_so(topics: Topics) -> None:

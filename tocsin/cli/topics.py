@@ -1,5 +1,6 @@
 """`tocsin topics`: make the topics on a Kafka, compare them with what they should be, and plan their disk."""
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +31,19 @@ Partitions = Annotated[
 QueuePartitions = Annotated[
     int | None,
     typer.Option(help="Of the first queues, on a new log; as --partitions unless given.", show_default=False),
+]
+ExpectedPartitions = Annotated[
+    int | None,
+    typer.Option(
+        help="Of the job topics: what the log was made with; before its first start, 12 unless given.",
+        show_default=False,
+    ),
+]
+ExpectedQueuePartitions = Annotated[
+    int | None,
+    typer.Option(
+        help="Of the first queues, before the first start; as --partitions unless given.", show_default=False
+    ),
 ]
 Replication = Annotated[
     int | None,
@@ -76,13 +90,20 @@ def verify(
     kafka: options.Kafka = "",
     kafka_config: options.KafkaFile = None,
     prefix: options.Prefix = "tocsin.",
+    partitions: ExpectedPartitions = None,
+    queue_partitions: ExpectedQueuePartitions = None,
     replication: Replication = None,
     as_json: Json = False,
 ) -> None:
     """Say how the topics differ from what they should be, and what to do. Exit code 1 if they do."""
-    count, differences = _on_kafka(
-        options.Problems(), kafka, kafka_config, prefix, _differences, replication=replication
-    )
+    problems = options.Problems()
+    options.check_range(problems, "--partitions", partitions, 1, PARTITIONS_MAX)
+    options.check_range(problems, "--queue-partitions", queue_partitions, 1, PARTITIONS_MAX)
+
+    def compare(log: "KafkaLog", names: "TopicNames") -> tuple[int, list[str]]:
+        return _differences(log, names, partitions, queue_partitions)
+
+    count, differences = _on_kafka(problems, kafka, kafka_config, prefix, compare, replication=replication)
     if as_json:
         output.show_json({"topics": count, "differences": differences})
     else:
@@ -178,41 +199,79 @@ def _on_kafka(
         raise Failure(str(error)) from None
 
 
-def _differences(log: "KafkaLog", names: "TopicNames") -> tuple[int, list[str]]:
-    """How many topics there should be, and what is wrong."""
-    from tocsin.schedules.zones import tzdata_version
-    from tocsin.schemas.codec import SCHEMA_LEVEL
+def _differences(
+    log: "KafkaLog", names: "TopicNames", partitions: int | None, queue_partitions: int | None
+) -> tuple[int, list[str]]:
+    """How many topics there should be, and what is wrong. The numbers: what is expected, where the caller says it."""
     from tocsin.schemas.topics import base_topics, queue_topics
 
-    if names.config not in log.topics():
+    there = [topic for topic in log.topics() if topic.startswith(names.prefix)]
+    if not there:
         raise Failure(
             f"this Kafka holds no Tocsin with the prefix {names.prefix!r}: `{called()} topics create` makes one, "
             "--prefix names another",
             exit_code=EXIT_INPUT,
         )
-    cluster, queues = _configured(log, names)
+    cluster, queues = _configured(log, names) if names.config in there else (None, [])
+    if cluster is None and not queues:
+        return _before_the_first_start(log, names, partitions, queue_partitions)
     found = []
     specs: list[TopicSpec] = []
     if cluster is None:
         found.append(
-            f"Topic {names.config} holds no cluster record, so that no process can start: `{called()} topics create` "
-            "writes it."
+            f"Topic {names.config} holds queues and no cluster record, so that no worker can start: "
+            f"`{called()} topics create` writes it."
         )
     else:
         specs += base_topics(names, cluster.partitions)
-        if cluster.schema_level > SCHEMA_LEVEL:
-            found.append(
-                f"The log is written at schema level {cluster.schema_level}, and this version knows {SCHEMA_LEVEL}: "
-                "upgrade this installation."
-            )
-        if cluster.tzdata != tzdata_version():
-            found.append(
-                f"The log works by the time-zone data {cluster.tzdata}, and this installation has {tzdata_version()}: a "
-                f"streams process from here does not join the others; install tzdata {cluster.tzdata} or upgrade them."
-            )
+        found += _unlike_ours(cluster, partitions)
     for queue in queues:
         specs += queue_topics(names, queue.name, queue.partitions)
     return len(specs), found + log.differences(specs)
+
+
+def _before_the_first_start(
+    log: "KafkaLog", names: "TopicNames", partitions: int | None, queue_partitions: int | None
+) -> tuple[int, list[str]]:
+    """Topics that somebody else has made, held against those that the first start would make."""
+    from tocsin.cli.roles.cluster import PARTITIONS
+    from tocsin.schemas.topics import base_topics, queue_topics
+    from tocsin.streams.config import DEFAULT_QUEUES
+
+    partitions = partitions or PARTITIONS
+    queue_partitions = queue_partitions or partitions
+    print(
+        f"nothing has been started on this Kafka with the prefix {names.prefix!r}: compared with what the first start "
+        f"makes, {partitions} partitions, queues with {queue_partitions} (--partitions, --queue-partitions)",
+        file=sys.stderr,
+    )
+    specs = list(base_topics(names, partitions))
+    for name, _ in DEFAULT_QUEUES:
+        specs += queue_topics(names, name, queue_partitions)
+    return len(specs), log.differences(specs)
+
+
+def _unlike_ours(cluster: "Cluster", partitions: int | None) -> list[str]:
+    """What the cluster record has otherwise than this installation, or than the caller expects."""
+    from tocsin.schedules.zones import tzdata_version
+    from tocsin.schemas.codec import SCHEMA_LEVEL
+
+    found = []
+    if partitions not in (None, cluster.partitions):
+        found.append(
+            f"this log was made with {cluster.partitions} partitions, and {partitions} were asked for: it keeps its number."
+        )
+    if cluster.schema_level > SCHEMA_LEVEL:
+        found.append(
+            f"The log is written at schema level {cluster.schema_level}, and this version knows {SCHEMA_LEVEL}: "
+            "upgrade this installation."
+        )
+    if cluster.tzdata != tzdata_version():
+        found.append(
+            f"The log works by the time-zone data {cluster.tzdata}, and this installation has {tzdata_version()}: a "
+            f"streams process from here does not join the others; install tzdata {cluster.tzdata} or upgrade them."
+        )
+    return found
 
 
 def _configured(log: "KafkaLog", names: "TopicNames") -> "tuple[Cluster | None, list[Queue]]":

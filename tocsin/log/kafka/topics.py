@@ -81,6 +81,7 @@ class Topics:
 
     def __init__(self, config: KafkaConfig, clock: Clock, cluster: Cluster) -> None:
         self._replication = config.replication
+        self._bootstrap = config.bootstrap
         self._clock = clock
         self._cluster = cluster
         self._lock = Lock()
@@ -147,14 +148,14 @@ class Topics:
         have = self._cluster.describe(wanted)
         wrong += self._mismatches([wanted[name] for name in have], have, advice=False)
         if wrong:
-            raise TopicMismatch("; ".join(wrong))
+            raise TopicMismatch("\n".join(wrong))
         missing = [spec for name, spec in wanted.items() if name not in have]
         if missing:
             made = self._create(missing)
             # Somebody else may have created some of them at the same time, in another way.
             wrong = self._mismatches(missing, made, advice=False)
             if wrong:
-                raise TopicMismatch("; ".join(wrong))
+                raise TopicMismatch("\n".join(wrong))
         for name, spec in wanted.items():
             self._remember(name, spec.partitions, spec.cleanup)
 
@@ -217,7 +218,8 @@ class Topics:
                     )
             found += [
                 f"Topic {spec.name} has {name}={settings[spec.name].get(name, '')}, not {value}: set it with "
-                f"`kafka-configs --alter --entity-type topics --entity-name {spec.name} --add-config {name}={_argument(value)}`."
+                f"`kafka-configs --bootstrap-server {self._bootstrap} --alter --entity-type topics "
+                f"--entity-name {spec.name} --add-config {name}={_argument(value)}`."
                 for name, value in wanted.items()
                 if (advice or name not in ADVICE) and not _equal(settings[spec.name].get(name, ""), value)
             ]
