@@ -1,5 +1,6 @@
 """`tocsin kafka`: an Apache Kafka on this machine, without Docker and without an installed Java."""
 
+import shlex
 import signal
 import threading
 from pathlib import Path
@@ -54,7 +55,7 @@ def up(
     try:
         kafka = LocalKafka(data, brokers=brokers, port=port)
         if LocalKafka.found(data) is not None and all(each.answers for each in kafka.status()):
-            _runs_already(kafka, port)
+            _runs_already(kafka, data, port)
             return
         _tell(f"starting Kafka {KAFKA} in {kafka.directory}")
         kafka.start(_tell)
@@ -65,7 +66,7 @@ def up(
     many = "" if kafka.brokers == 1 else f" ({kafka.brokers} brokers)"
     _tell(f"Kafka {KAFKA} is up at {kafka.bootstrap}{many}, its data in {kafka.directory}")
     if detach:
-        _next(kafka, "`{command} kafka down` stops it")
+        _next(kafka, f"`{_down(data)}` stops it")
         return
     _next(kafka, "Ctrl-C here stops it")
     try:
@@ -129,14 +130,19 @@ def status(*, data: Data = DATA, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _runs_already(kafka: LocalKafka, port: int) -> None:
+def _runs_already(kafka: LocalKafka, data: Path, port: int) -> None:
     if port and not kafka.bootstrap.startswith(f"{HOST}:{port}"):
         raise Failure(
             f"Kafka runs already at {kafka.bootstrap}, its data in {kafka.directory}: to move it to port {port}, stop it "
-            f"first (`{called()} kafka down`)"
+            f"first (`{_down(data)}`)"
         )
     _tell(f"Kafka runs already at {kafka.bootstrap}, its data in {kafka.directory}")
-    _next(kafka, "`{command} kafka down` stops it")
+    _next(kafka, f"`{_down(data)}` stops it")
+
+
+def _down(data: Path) -> str:
+    """What to type to stop the one in this directory."""
+    return f"{called()} kafka down" + ("" if data == DATA else f" --data {shlex.quote(str(data))}")
 
 
 def _found(data: Path) -> LocalKafka:
@@ -179,8 +185,7 @@ class _Stop:
 
 
 def _next(kafka: LocalKafka, stop: str) -> None:
-    command = called()
-    _tell(f"Next: `{command} up --kafka {kafka.bootstrap}` runs Tocsin on it; {stop.format(command=command)}")
+    _tell(f"Next: `{called()} up --kafka {kafka.bootstrap}` runs Tocsin on it; {stop}")
 
 
 def _tell(line: str) -> None:
