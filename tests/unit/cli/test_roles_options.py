@@ -79,7 +79,7 @@ def test_the_properties_file_is_read_and_its_mistakes_are_named(tmp_path: Path) 
     file.write_text("acks = 1\n")
     done = tocsin("api", *NOWHERE, TOCSIN_KAFKA_CONFIG=str(file))
     assert 2 == done.code
-    assert "--kafka-config: acks: is set by Tocsin" in done.err
+    assert f"--kafka-config: {file}, line 1: acks: is set by Tocsin" in done.err
     done = tocsin("api", *NOWHERE, "--kafka-config", str(tmp_path / "none"))
     assert (2, f"--kafka-config: {tmp_path / 'none'}: cannot be read: No such file or directory\n") == (
         done.code,

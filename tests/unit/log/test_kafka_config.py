@@ -159,6 +159,20 @@ def test_every_wrong_line_of_a_properties_file_is_named(tmp_path: Path) -> None:
     ] == caught.value.problems
 
 
+def test_an_option_that_is_no_users_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "kafka.properties"
+    path.write_text(
+        "client.rack = a\n\nacks = 1\nsasl.jaas.config = org.x \\\n  y;\nbootstrap.servers = x:1\n"
+    )
+    with pytest.raises(InvalidKafkaConfig) as caught:
+        read_properties(path)
+    assert [
+        f"{path}, line 3: acks: is set by Tocsin, whose guarantees rest on it; remove it from the properties",
+        f"{path}, line 4: sasl.jaas.config: only the Java client knows this option; use sasl.username and sasl.password",
+        f"{path}, line 6: bootstrap.servers: the addresses are given as bootstrap, not as a property",
+    ] == caught.value.problems
+
+
 def test_a_properties_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidKafkaConfig, match="cannot be read: No such file"):
         read_properties(tmp_path / "missing")

@@ -74,23 +74,24 @@ def _bootstrap_problems(bootstrap: str) -> list[str]:
 
 
 def _property_problems(properties: Mapping[str, str]) -> list[str]:
-    problems = []
-    for name in sorted(properties):
-        if name in _JAVA_ONLY:
-            problems.append(f"{name}: only the Java client knows this option; use {_JAVA_ONLY[name]}")
-        elif name in ("bootstrap.servers", "metadata.broker.list"):
-            problems.append(f"{name}: the addresses are given as bootstrap, not as a property")
-        elif name in OURS:
-            problems.append(
-                f"{name}: is set by Tocsin, whose guarantees rest on it; remove it from the properties"
-            )
-    return problems
+    return [problem for name in sorted(properties) if (problem := _property_problem(name))]
+
+
+def _property_problem(name: str) -> str:
+    """Why this option is none of a user's; "" if it is."""
+    if name in _JAVA_ONLY:
+        return f"{name}: only the Java client knows this option; use {_JAVA_ONLY[name]}"
+    if name in ("bootstrap.servers", "metadata.broker.list"):
+        return f"{name}: the addresses are given as bootstrap, not as a property"
+    if name in OURS:
+        return f"{name}: is set by Tocsin, whose guarantees rest on it; remove it from the properties"
+    return ""
 
 
 def read_properties(path: Path) -> dict[str, str]:
     """The options in a properties file: `name = value`, one a line; # and ! begin a comment, a \\ at the end goes on.
 
-    Raises InvalidKafkaConfig, naming each wrong line and its rule.
+    Raises InvalidKafkaConfig, naming each wrong line and its rule; a line with an option that is not a user's is wrong, too.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -113,6 +114,8 @@ def read_properties(path: Path) -> dict[str, str]:
             )
         elif name in found:
             problems.append(f"{path}, line {number}: {name} is given twice")
+        elif problem := _property_problem(name):
+            problems.append(f"{path}, line {number}: {problem}")
         else:
             found[name] = value
     if problems:
