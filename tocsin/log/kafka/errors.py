@@ -139,3 +139,9 @@ def to_log_error(error: KafkaError, doing: str, explain: Explain) -> LogError:
         return LogCorrupt(said)
     why = explain()
     return LogUnavailable(f"{said}; {why}" if why else said)
+
+
+def to_unavailable(error: KafkaError, doing: str, explain: Explain) -> LogUnavailable:
+    """The same where the port knows no other error."""
+    problem = to_log_error(error, doing, explain)
+    return problem if isinstance(problem, LogUnavailable) else LogUnavailable(str(problem))

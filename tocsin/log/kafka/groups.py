@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Final, Literal, assert_never
 
 import confluent_kafka as ck
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from tocsin.clock import Clock
-from tocsin.log.kafka import codes
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
-from tocsin.log.kafka.errors import describe, error_of, is_not_a_member, to_log_error
+from tocsin.log.kafka.errors import error_of, to_log_error, to_unavailable
 from tocsin.log.kafka.fetching import SLICE_S, UNRESOLVED, Fetching, Standing
-from tocsin.log.kafka.membership import parse_metadata
+from tocsin.log.kafka.membership import NO_MEMBER, Membership
+from tocsin.log.kafka.offset_commits import OffsetCommits
 from tocsin.log.kafka.offsets import Offsets
 from tocsin.log.kafka.settings import CLOSE_S, COMMIT_OFFSETS_S, CONSUMING, GROUP, options_for
 from tocsin.log.kafka.topics import Topics
@@ -52,16 +52,6 @@ _REFUSED_UNASSIGN: Final = ck.TopicPartition("-", 0)
 
 _What = Literal["assign", "revoke", "lost"]
 _Event = tuple[_What, list[TopicPartition]]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Commit:
-    offsets: Mapping[TopicPartition, OffsetCommit]
-    on_done: CommitCallback
-    losses: int
-    """How often the membership had been lost when it was asked for."""
-    deadline_s: float
-    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,22 +86,13 @@ class KafkaGroupConsumer:
         self._subscription: _Subscription | None = None
         self._events: deque[_Event] = deque()
         self._is_serving = False
-        self._member = ""
-        """The member id under which what is held was assigned."""
-        self._is_suspect = False
-        """Whether somebody found that we are not that member any more."""
         self._kept: set[TopicPartition] = set()
         """What the group gave us as another member, and we were told to have lost: ours again at the next assignment."""
-        self._losses = 0
-        self._commits: deque[_Commit] = deque()
-        """Asked for and not sent: one request is out at a time, so that each answer has its question."""
-        self._sent: _Commit | None = None
-        self._answered: deque[tuple[_Commit, KafkaError | None]] = deque()
-        """What the log has said, and was not looked at yet."""
-        self._answers: deque[tuple[CommitCallback, LogError | None]] = deque()
+        self._membership = Membership(self._metadata_bytes)
+        self._commits = OffsetCommits(group, self._membership, clock, troubles)
         self._resolve_at_s = 0.0
         options = options_for(config, CONSUMING, GROUP, client_id=client_id, group_id=group)
-        options["on_commit"] = self._committed_callback
+        options["on_commit"] = self._commits.callback
         try:
             self._consumer = ck.Consumer(options | troubles.options())
         except KafkaException as exception:
@@ -181,10 +162,10 @@ class KafkaGroupConsumer:
                 [ck.TopicPartition(*where) for where in wanted], timeout=timeout_s
             )
         except KafkaException as exception:
-            raise self._unavailable(error_of(exception), doing) from None
+            raise to_unavailable(error_of(exception), doing, self._troubles.explain) from None
         for each in found:
             if each.error is not None:
-                raise self._unavailable(each.error, doing)
+                raise to_unavailable(each.error, doing, self._troubles.explain)
         return {
             TopicPartition(each.topic, each.partition): OffsetCommit(each.offset, each.metadata or "")
             if each.offset >= 0
@@ -197,42 +178,40 @@ class KafkaGroupConsumer:
         try:
             self.metadata()
         except NotAMember as error:
-            self._answers.append((on_done, error))
+            self._commits.refuse(on_done, error)
             return
-        deadline_s = self._clock.monotonic_s() + COMMIT_OFFSETS_S
-        self._commits.append(
-            _Commit(offsets=dict(offsets), on_done=on_done, losses=self._losses, deadline_s=deadline_s)
-        )
-        self._send_commit()
+        self._commits.add(offsets, on_done)
+        self._commits.send(self._consumer)
 
     def commit_sync(self, offsets: Mapping[TopicPartition, OffsetCommit], timeout_s: float) -> None:
+        check_offsets(offsets.values())
         self.metadata()
         answers: list[LogError | None] = []
-        self.commit(offsets, answers.append)
+        commit = self._commits.add(offsets, answers.append)
         deadline_s = self._clock.monotonic_s() + timeout_s
-        mine = self._commits[-1] if self._commits else self._sent
-        while not answers:
-            self._serve_commits()
+        while True:
+            self._commits.serve(self._consumer)
             if answers:
                 break
             if self._clock.monotonic_s() >= deadline_s:
-                if mine is not None:
-                    mine.on_done = _nobody
+                commit.on_done = _nobody
                 raise LogUnavailable(f"the offset commit was not answered within {timeout_s:.1f} s")
             self.fetching.look(SLICE_S)
         if answers[0] is not None:
             raise answers[0]
 
     def metadata(self) -> GroupMetadata:
-        generation, member = self._place()
-        if generation < 0 or member != self._member:
-            self._is_suspect = True
+        place = self._membership.place()
+        if place is None:
             raise NotAMember(f"{self._client_id} has no assignment in group {self._group} now: poll first")
+        generation, member = place
         return GroupMetadata(group=self._group, member=member, generation=generation)
 
-    def _place(self) -> tuple[int, str]:
-        """(generation, member id) at this moment; (-1, "") outside of the group."""
-        return parse_metadata(self._consumer.consumer_group_metadata()) if self._is_open else (-1, "")
+    def _metadata_bytes(self) -> bytes:
+        if not self._is_open:
+            return NO_MEMBER
+        found: bytes = self._consumer.consumer_group_metadata()
+        return found
 
     def is_ready(self, timeout_s: float) -> bool:
         self._resolve()
@@ -247,7 +226,7 @@ class KafkaGroupConsumer:
             try:
                 self._give_up()
             finally:
-                self._await_commits()
+                self._await_answers()
         finally:
             self._is_open = False
             for what, partitions in self._events:  # librdkafka still waits for what we have put off
@@ -284,14 +263,14 @@ class KafkaGroupConsumer:
     def _serve(self) -> bool:
         """Run what callbacks have left, outside of them. Inside one of ours, only commits are served."""
         happened = False
-        while (self._events or self._is_suspect) and not self._is_serving:
+        while (self._events or self._membership.is_suspect) and not self._is_serving:
             happened = True
             self._is_serving = self.fetching.held = True
             try:
                 self._serve_one()
             finally:
                 self._is_serving = self.fetching.held = False
-        return self._serve_commits() or happened
+        return self._commits.serve(self._consumer) or happened
 
     def _serve_one(self) -> None:
         what, partitions = self._events.popleft() if self._events else (None, [])
@@ -317,13 +296,12 @@ class KafkaGroupConsumer:
         that it is no member. It then joins as a new one, says that it holds what it held, and is given that again, or
         asked to revoke it, as if nothing had happened; but others have had it meanwhile.
         """
-        self._is_suspect = False
         held = sorted(self.fetching.assigned())
-        generation, member = self._place()
-        if not lost and generation >= 0 and member == self._member:
+        is_same = self._membership.place() is not None
+        self._membership.is_suspect = False
+        if is_same and not lost:
             return
-        self._losses += 1
-        self._member = ""
+        self._membership.lose()
         self._kept.update(held)
         for where in held:
             self.fetching.remove(where)
@@ -333,7 +311,7 @@ class KafkaGroupConsumer:
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
         assert self._subscription is not None
-        self._member = self._place()[1]
+        self._membership.renew()
         partitions = sorted(self._kept.union(partitions))
         self._kept.clear()
         for where in partitions:
@@ -373,6 +351,12 @@ class KafkaGroupConsumer:
             self._is_serving = self.fetching.held = False
             self.fetching.assign({})
 
+    def _await_answers(self) -> None:
+        deadline_s = self._clock.monotonic_s() + CLOSE_S
+        while self._commits.outstanding and self._clock.monotonic_s() < deadline_s:
+            if not self._commits.serve(self._consumer):
+                self.fetching.look(SLICE_S)
+
     # --- where partitions begin -----------------------------------------------------------------------------------------
 
     def _resolve(self) -> None:
@@ -410,92 +394,6 @@ class KafkaGroupConsumer:
         standing.position = UNRESOLVED
         self._resolve_at_s = 0.0
         return True
-
-    # --- commits --------------------------------------------------------------------------------------------------------
-
-    def _send_commit(self) -> None:
-        while self._sent is None and self._commits:
-            commit = self._commits.popleft()
-            if commit.losses != self._losses:
-                self._answers.append((commit.on_done, self._lost_since()))
-                continue
-            offsets = [
-                ck.TopicPartition(where.topic, where.partition, each.offset, each.metadata)
-                for where, each in commit.offsets.items()
-            ]
-            self._sent = commit
-            try:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-            except KafkaException as exception:
-                self._sent = None
-                self._answers.append((commit.on_done, self._commit_error(error_of(exception))))
-
-    def _committed_callback(self, error: KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
-        """librdkafka's, for the one request that is out."""
-        commit, self._sent = self._sent, None
-        if commit is not None and not commit.answered:
-            failed = error or next((each.error for each in partitions if each.error is not None), None)
-            self._answered.append((commit, failed))
-
-    def _take_answers(self) -> None:
-        while self._answered:
-            commit, failed = self._answered.popleft()
-            answer: LogError | None = None
-            if failed is not None:
-                answer = self._commit_error(failed)
-            elif commit.losses != self._losses or self._place()[1] != self._member:
-                # A group without members accepts a commit from outside; and as another member we may be accepted, too.
-                self._is_suspect = True
-                answer = self._lost_since()
-            self._answers.append((commit.on_done, answer))
-
-    def _serve_commits(self) -> bool:
-        self._take_answers()
-        self._give_up_late_commits()
-        self._send_commit()
-        happened = bool(self._answers)
-        while self._answers:
-            on_done, error = self._answers.popleft()
-            on_done(error)
-        return happened
-
-    def _give_up_late_commits(self) -> None:
-        """The one that is out stays out, so that its answer is not taken for the next one's."""
-        out = [*([self._sent] if self._sent is not None else []), *self._commits]
-        if not out or self._clock.monotonic_s() < min(commit.deadline_s for commit in out):
-            return
-        now_s = self._clock.monotonic_s()
-        for commit in out:
-            if now_s >= commit.deadline_s and not commit.answered:
-                commit.answered = True
-                late = LogUnavailable(f"the offset commit was not answered within {COMMIT_OFFSETS_S:.0f} s")
-                self._answers.append((commit.on_done, late))
-        self._commits = deque(commit for commit in self._commits if not commit.answered)
-
-    def _await_commits(self) -> None:
-        deadline_s = self._clock.monotonic_s() + CLOSE_S
-        while self._sent is not None or self._commits or self._answered or self._answers:
-            self._serve_commits()
-            if self._clock.monotonic_s() >= deadline_s:
-                return
-            if self._sent is not None and not self._sent.answered:
-                self.fetching.look(SLICE_S)
-            elif self._sent is not None:
-                return
-
-    def _commit_error(self, error: KafkaError) -> LogError:
-        if is_not_a_member(error.code()) or error.code() == codes.STATE:
-            return NotAMember(
-                f"the offset commit was refused: {describe(error)}; after the next poll it may be taken"
-            )
-        return self._unavailable(error, f"commit offsets of {self._group}")
-
-    def _lost_since(self) -> NotAMember:
-        return NotAMember(f"{self._client_id} lost its place in {self._group} before the commit was answered")
-
-    def _unavailable(self, error: KafkaError, doing: str) -> LogError:
-        problem = to_log_error(error, doing, self._troubles.explain)
-        return problem if isinstance(problem, LogUnavailable) else LogUnavailable(str(problem))
 
 
 def _ours(partitions: Iterable[ck.TopicPartition]) -> list[TopicPartition]:

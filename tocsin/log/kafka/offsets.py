@@ -17,9 +17,9 @@ from tocsin.clock import Clock
 from tocsin.log.kafka import codes
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
-from tocsin.log.kafka.errors import error_of, few, is_refusal, to_log_error
+from tocsin.log.kafka.errors import error_of, few, is_refusal, to_unavailable
 from tocsin.log.kafka.settings import CONSUMING, OFFSETS_S, options_for
-from tocsin.log.port import Isolation, LogUnavailable, TopicPartition
+from tocsin.log.port import Isolation, TopicPartition
 
 AGAIN_S: Final = 0.05
 """After an answer that another one is expected to follow: a leader is being elected, a connection is made."""
@@ -81,8 +81,7 @@ class Offsets:
             failure = self._troubles.refused or failure
             if over or failure.code() in _FINAL or is_refusal(failure.code()):
                 doing = f"learn where {few(f'{topic}[{number}]' for topic, number in asked)} {what}"
-                error = to_log_error(failure, doing, self._troubles.explain)
-                raise error if isinstance(error, LogUnavailable) else LogUnavailable(str(error))
+                raise to_unavailable(failure, doing, self._troubles.explain)
             self._closed.wait(AGAIN_S)
 
     def _answers(
