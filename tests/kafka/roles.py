@@ -50,6 +50,8 @@ class Role:
     def start(self, *, module: Sequence[str] = ()) -> "Role":
         """It runs; whether it is ready, until(ready) tells."""
         assert not self.alive, f"{self.name} runs already"
+        if self.process is not None:
+            self._gone()
         self.output.parent.mkdir(parents=True, exist_ok=True)
         with self.output.open("ab") as output:
             self._life_at = output.tell()

@@ -10,8 +10,9 @@ import pytest
 from tests.kafka import load
 from tests.kafka.cluster import Cluster
 from tests.kafka.telling import Tell
-from tests.kafka.waiting import pass_time
+from tests.kafka.waiting import WITHIN_S, pass_time
 from tocsin.log.port import TopicPartition
+from tocsin.schemas.records import RunReport
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("crashes"), pytest.mark.timeout(600)]
 
@@ -82,6 +83,7 @@ def test_kill_9_of_a_worker_loses_nothing_and_repeats_only_what_it_had_in_flight
 
 def test_a_frozen_worker_starts_nothing_it_lost_once_it_thaws(whole: Cluster, tell: Tell) -> None:
     zombie, other = whole["worker-1"], whole["worker-2"]
+    whole.evidence.refresh()
     zombie.freeze()
     frozen_ms = whole.now_ms()
     whole.until_workers_share(other)
@@ -105,18 +107,68 @@ def test_a_frozen_worker_starts_nothing_it_lost_once_it_thaws(whole: Cluster, te
         and two.received_ms >= thawed_ms
     ]
     assert [] == again, "what ran while it was frozen ran again"
+    stale = stale_starts(whole, zombie.name, frozen_ms)
+    assert [] == stale, "it started something under an assignment that was over"
     tell("SIGSTOP of a worker", verdict)
 
 
+def stale_starts(cluster: Cluster, worker: str, frozen_ms: int) -> list[RunReport]:
+    """What a worker says that it started after it was frozen, under an epoch that it had before."""
+    partitions = {
+        (due.value.run_id, due.value.dispatch): due.record.partition for due in cluster.evidence.dues
+    }
+    before: dict[int, int] = {}
+    after: list[tuple[int, RunReport]] = []
+    for reports in cluster.evidence.reports.values():
+        for each in reports:
+            if each.worker == worker and each.started_ms:
+                partition = partitions[(each.run_id, each.dispatch)]
+                if each.started_ms <= frozen_ms:
+                    before[partition] = max(before.get(partition, 0), each.epoch)
+                else:
+                    after.append((partition, each))
+    assert before, f"{worker} had started nothing before"
+    return [each for partition, each in after if each.epoch <= before.get(partition, 0)]
+
+
+@pytest.mark.slow
+def test_a_frozen_streams_process_dispatches_nothing_once_it_thaws_and_becomes_an_owner_again(
+    whole: Cluster, tell: Tell
+) -> None:
+    zombie, other = whole["streams-1"], whole["streams-2"]
+    lost = whole.partitions_of(zombie)
+    assert lost
+    zombie.freeze()
+    frozen_ms = whole.now_ms()
+    fires_ms = whole.until_fires(lost, frozen_ms)
+    whole.until_shared(other)
+    zombie.thaw()
+    whole.until_shared(zombie, other)
+    whole.until_fires(range(whole.partitions), whole.now_ms())
+    took_s = (fires_ms - frozen_ms) / 1000
+    tell(f"SIGSTOP of streams: partitions {lost} fire again after {took_s:.1f} s", whole.settled())
+
+
 def test_no_partition_is_read_by_halves(whole: Cluster) -> None:
-    """Who has `commands` of a partition commits the offsets of all three inputs, in one row of one journal."""
-    whole.evidence.refresh()
+    """The group, the processes and the log say the same of who reads what, of all inputs of a partition."""
     owners = whole.owners()
-    by_id = {role.url: role for role in (whole["streams-1"], whole["streams-2"])}
-    for url, role in by_id.items():
-        mine = sorted(number for number, owner in owners.items() if owner == url)
+    for role in (whole["streams-1"], whole["streams-2"]):
         said = sorted(each["partition"] for each in role.status()["partitions"])
-        assert mine == said, role.name
-    for number in range(whole.partitions):
-        end = whole.log.end_offset(TopicPartition(whole.names.journal, number), "committed")
-        assert end > 0
+        assert whole.partitions_of(role) == said, role.name
+    names = whole.names
+    inputs = (names.commands, names.outcomes, names.jobs)
+    group = whole.log.group_consumer(names.streams_group, client_id="onlooker")
+    at = [TopicPartition(topic, number) for number in owners for topic in inputs]
+    committed = group.committed(at, WITHIN_S)
+    group.close()
+    whole.evidence.refresh()
+    by_url = {f"{names.streams_group}.{url}": url for url in owners.values()}
+    for number, url in owners.items():
+        offsets = [commit.offset for topic in inputs if (commit := committed[TopicPartition(topic, number)])]
+        rows = [
+            row.value
+            for row in whole.evidence.journals[number]
+            if offsets == [row.value.commands_offset, row.value.outcomes_offset, row.value.jobs_offset]
+        ]
+        assert rows, f"partition {number}: no tick consumed just {offsets} of {inputs}"
+        assert url == by_url.get(rows[-1].transactional_id), f"partition {number}"
