@@ -105,6 +105,8 @@ class Fetching:
         self._failure_first = False
         self._trouble: LogError | None = None
         self._dirty = False
+        self._renewed: set[TopicPartition] = set()
+        """Partitions that were added, removed or sought since the current poll took its records."""
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -129,16 +131,19 @@ class Fetching:
     def add(self, where: TopicPartition, offset: int) -> None:
         self.remove(where)
         self._standings[where] = Standing(where, offset)
+        self._renewed.add(where)
         self._dirty = True
 
     def remove(self, where: TopicPartition) -> None:
         standing = self._standings.pop(where, None)
         if standing is not None:
             self._forget(standing)
+            self._renewed.add(where)
 
     def seek(self, where: TopicPartition, offset: int) -> None:
         standing = self.standing(where)
         self._forget(standing)
+        self._renewed.add(where)
         standing.position, standing.sought = offset, True
 
     def resolve(self, standing: Standing, offset: int) -> None:
@@ -195,6 +200,10 @@ class Fetching:
                 self._assigned.update(standing.where for standing in start)
         except KafkaException as exception:
             raise to_log_error(error_of(exception), "read on", self._troubles.explain) from None
+        if self._ahead and start:
+            # Read while callbacks ran, from where these partitions stood before.
+            stale = {standing.where for standing in start}
+            self._ahead = deque(m for m in self._ahead if (m.topic(), m.partition()) not in stale)
         for standing in start:
             standing.live = True
         self._dirty = False
@@ -221,10 +230,13 @@ class Fetching:
             self.apply()
             if self._failure_first:
                 self._raise_failure()
+            self._renewed.clear()
             records, moved = self._take(max_records)
             happened |= self._serve()
-            if records and happened:
-                records = [r for r in records if (r.topic, r.partition) in self._standings]
+            if records and self._renewed:  # by callbacks: what was read before is not of this assignment
+                records = [
+                    record for record in records if (record.topic, record.partition) not in self._renewed
+                ]
             if records:
                 self._failure_first = bool(self._failures)
                 return records
