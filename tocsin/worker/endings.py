@@ -82,6 +82,8 @@ class Endings:
 
     def report(self, held: Held, report: RunReport) -> None:
         """W2: the record is finished when the log has acknowledged its report."""
+        if held.state == "done":
+            return  # settled while it waited for a commit (W4)
         self._holding.take(held, "reporting")
         if not self._rules.w2:
             self.finish(held)

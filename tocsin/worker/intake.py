@@ -100,10 +100,11 @@ class Intake:
         return not is_latest or run.seq < knowledge.floor(job)
 
     def _supersede(self, held: Held) -> None:
-        """W7: never started; aborted if it executes; finished in silence."""
+        """W7: never started; aborted if it executes; finished in silence. Also if its own report is still unanswered:
+        whoever is told so later knows already what it says."""
         if held.running is not None:
             self._executions.abort(held.running, "settled")
-        elif held.state in ("held", "yielded"):
+        elif held.state in ("held", "yielded", "reporting"):
             self._endings.finish_silently(held)
 
     def _quarantine(self, record: Record, reason: str, lane: DueLane | None) -> None:

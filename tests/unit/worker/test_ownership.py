@@ -347,3 +347,29 @@ def test_offsets_that_a_tool_has_set_are_taken_as_they_are(world: World) -> None
     world.settle()
     world.pass_time(100)
     assert ["ns/2@1"] == worker.executor.runs()
+
+
+def test_w7_a_later_record_of_the_job_ends_the_wait_for_an_acknowledgement() -> None:
+    """It says that the earlier run is settled, so its report was folded, whatever became of the answer. Otherwise the next
+    owner of the partition would start the earlier run again, beside the later one that goes on here."""
+    world = World(partitions=2)
+    world.answer_claims = True
+    first = world.worker("w0")
+    for partition, job in enumerate(("ns/a", "ns/b")):
+        world.due(world.run(f"{job}@1", seq=1), partition=partition)
+    world.settle()
+    world.pass_time(50)
+    world.log.faults.lose_acknowledgement_of_next(NAMES.outcomes, times=1_000)
+    for execution in list(first.executor.executing):
+        first.executor.end(execution)
+    world.pass_time(500)
+    for partition, job in enumerate(("ns/a", "ns/b")):
+        world.due(world.run(f"{job}@2", seq=2, floor=2), "due-now", partition)
+    world.pass_time(2_500)
+
+    second = world.worker("w1")
+    world.pass_time(3_000)
+    assert (1, 1) == (first.core.metrics.partitions, second.core.metrics.partitions)
+    assert ["ns/a@1", "ns/a@2", "ns/b@1", "ns/b@2"] == sorted(first.executor.runs())
+    assert 2 == len(first.executor.executing)
+    assert [] == second.executor.runs()
