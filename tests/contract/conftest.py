@@ -1,9 +1,10 @@
 """The adapters that the contract suite runs on. A further one is a line in each table that it belongs to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.contract.rigs import EmbeddedRig, KafkaRig, MemoryRig, Rig
 from tocsin.clock import FakeClock, SystemClock
@@ -31,32 +32,37 @@ FAULTY = ("memory",)
 """The log can be made to misbehave."""
 
 
-@pytest.fixture(params=ADAPTERS)
+def _each(adapters: Iterable[str]) -> list[ParameterSet]:
+    marks = {"kafka": pytest.mark.kafka}
+    return [pytest.param(name, marks=marks.get(name, ()), id=name) for name in adapters]
+
+
+@pytest.fixture(params=_each(ADAPTERS))
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     yield from _made(request, tmp_path)
 
 
-@pytest.fixture(params=SHARING)
+@pytest.fixture(params=_each(SHARING))
 def sharing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     yield from _made(request, tmp_path)
 
 
-@pytest.fixture(params=STORING)
+@pytest.fixture(params=_each(STORING))
 def storing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     yield from _made(request, tmp_path)
 
 
-@pytest.fixture(params=AGEING)
+@pytest.fixture(params=_each(AGEING))
 def ageing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     yield from _made(request, tmp_path)
 
 
-@pytest.fixture(params=BLOCKING)
+@pytest.fixture(params=_each(BLOCKING))
 def blocking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     yield from _made(request, tmp_path)
 
 
-@pytest.fixture(params=FAULTY)
+@pytest.fixture(params=_each(FAULTY))
 def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryRig]:
     for made in _made(request, tmp_path):
         assert isinstance(made, MemoryRig)

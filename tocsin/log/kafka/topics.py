@@ -8,7 +8,7 @@ from typing import Final
 from tocsin.clock import Clock
 from tocsin.log.kafka.cluster import Cluster, Topic, Wanted
 from tocsin.log.kafka.config import KafkaConfig
-from tocsin.log.kafka.errors import few
+from tocsin.log.kafka.errors import LogRefused, few
 from tocsin.log.kafka.settings import CREATE_TOPICS_S
 from tocsin.log.port import LogUnavailable, TopicMismatch, TopicPartition, TopicSpec, UnknownTopic
 from tocsin.schemas.topics import DAY_MS
@@ -92,9 +92,6 @@ class Topics:
     def partitions(self, topic: str) -> int:
         return self._look(topic).partitions
 
-    def cleanup(self, topic: str) -> str:
-        return self._look(topic).cleanup
-
     def check(self, where: TopicPartition) -> str:
         """The topic's cleanup policy. Raises UnknownTopic; partitions that were added lately are looked for."""
         known = self._known.get(where.topic)
@@ -124,12 +121,16 @@ class Topics:
             with self._lock:
                 self._known.pop(topic, None)
             raise UnknownTopic(f"topic {topic} does not exist: `tocsin topics create` makes what is missing")
-        if known is None:
-            settings = self._cluster.settings([topic]).get(topic, {})
-            cleanup = settings.get("cleanup.policy", "delete")
-        else:
-            cleanup = known.cleanup
+        cleanup = known.cleanup if known is not None else self._cleanup_of(topic)
         return self._remember(topic, found.partitions, cleanup)
+
+    def _cleanup_of(self, topic: str) -> str:
+        """Whoever may write to a topic need not be allowed to see its settings: then the broker refuses what it must."""
+        try:
+            settings = self._cluster.settings([topic]).get(topic, {})
+        except LogRefused:
+            return "delete"
+        return settings.get("cleanup.policy", "delete")
 
     def _remember(self, topic: str, partitions: int, cleanup: str) -> _Known:
         known = _Known(partitions=partitions, cleanup=cleanup, seen_s=self._clock.monotonic_s())
