@@ -4,6 +4,7 @@ leaves through here, also those that FastAPI and Starlette raise by themselves."
 import json
 import logging
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -191,6 +192,9 @@ def _field_error(entry: Mapping[str, Any]) -> dict[str, str]:
     message = str(entry.get("msg", ""))
     if "pattern" in context:
         message = ID_SENTENCE
+    elif entry.get("type") == "literal_error":  # "" stands for what is left out: nothing that one could write
+        names = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        message = f"write one of {', '.join(filter(None, names))}"
     return {
         "field": ".".join(location),
         "rule": str(entry.get("type", "invalid")).replace("_", "-"),

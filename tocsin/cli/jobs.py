@@ -1,7 +1,7 @@
 """`tocsin jobs`."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -9,6 +9,10 @@ from tocsin.cli import output
 from tocsin.cli.failures import EXIT_INPUT, Failure
 from tocsin.cli.node import DEFAULT_URL, JobArgument, Json, Node, NoWait, Reason, Url, job_path, waiting
 from tocsin.cli.queues import warn_of_idle
+from tocsin.cli.runs import OPEN
+
+OPEN_RUNS_MAX: Final = 1_000
+"""So many open runs a job has at most."""
 
 app = typer.Typer(no_args_is_help=True, help="Define, show and steer jobs.")
 
@@ -171,7 +175,7 @@ def trigger_job(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Run a job now, once, beside its schedule."""
+    """Run a job now, once, beside its schedule. While a run of it is open it waits for that one, unless overlap: allow."""
     fields = {"reason": reason, **_body(body)}
     headers = {} if trigger_id is None else {"idempotency-key": trigger_id}
     with Node(url, as_json=as_json) as node:
@@ -183,10 +187,25 @@ def trigger_job(
             headers=headers,
         )
         warn_of_idle(node, _queue_of(node, job))
+        waits = _waits(node, job, answer)
     word = {"unchanged": "already triggered", "acknowledged": "acknowledged"}.get(
         answer["result"], "triggered"
     )
-    _said(answer, as_json, f"{word} {answer['run_id']}")
+    _said(answer, as_json, f"{word} {answer['run_id']}{waits}")
+
+
+def _waits(node: Node, job: str, answer: dict[str, Any]) -> str:
+    """What it waits for, if it was not dispatched: `, waits for RUN`."""
+    if answer.get("run", {}).get("status") != "buffered":
+        return ""
+    try:
+        runs = list(node.pages(f"{job_path(job)}/runs", {}, OPEN_RUNS_MAX))
+    except Failure:
+        runs = []
+    # The newest one comes first, and they end one after the other.
+    before = [run["run_id"] for run in runs if run["status"] in OPEN and run["run_id"] != answer["run_id"]]
+    others = f" and {len(before) - 1} more" if len(before) > 1 else ""
+    return f", waits for {before[-1]}{others}" if before else ", waits for an earlier run to end"
 
 
 def _queue_of(node: Node, job: str) -> set[str]:

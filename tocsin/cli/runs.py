@@ -3,12 +3,12 @@
 import sys
 import threading
 from collections import OrderedDict
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from tocsin.cli import output
-from tocsin.cli.failures import Failure
+from tocsin.cli.failures import EXIT_INPUT, Failure
 from tocsin.cli.node import (
     DEFAULT_URL,
     Json,
@@ -21,9 +21,13 @@ from tocsin.cli.node import (
     run_path,
     waiting,
 )
+from tocsin.schemas.records import RunStatus
 
 app = typer.Typer(no_args_is_help=True, help="Show, follow and cancel runs.")
 
+HISTORY_RUNS: Final = 20
+"""How many runs that have ended the processor keeps of each job, to be asked for."""
+OPEN: Final = frozenset({"scheduled", "running", "retrying", "buffered", "waiting", "undecided"})
 SEEN_MAX: Final = 20_000
 TAIL_PAGE: Final = 500
 
@@ -34,7 +38,13 @@ _Job = Annotated[
 _Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Only this namespace.", show_default=False)
 ]
-_Status = Annotated[str, typer.Option("--status", help="Only this status.", show_default=False)]
+STATUSES: Final = get_args(RunStatus)
+_Status = Annotated[
+    str,
+    typer.Option(
+        "--status", metavar="STATUS", help=f"Only this status: {', '.join(STATUSES)}.", show_default=False
+    ),
+]
 
 
 @app.command("list")
@@ -47,24 +57,47 @@ def list_runs(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """List runs, newest first: of one job, or the latest of all."""
+    """List runs, newest first: of one job (what is open, and the newest 20 that ended), or the latest of all."""
+    _check_status(status)
+    ended = 0
     with Node(url, as_json=as_json) as node:
         if job is None:
             params = {"namespace": namespace, "status": status, "limit": min(limit, 1000)}
             runs = node.page("/v1/runs", params)["items"]
         else:
             runs = list(node.pages(f"{job_path(job)}/runs", {}, limit))
+            ended = sum(run["status"] not in OPEN for run in runs)
+            runs.sort(key=_newest_nominal, reverse=True)  # they come with the open ones first
             runs = [run for run in runs if status in ("", run["status"])]
     if as_json:
         output.show_json(node.listed(runs))
     elif runs:
-        output.show_table(("RUN", "STATUS", "TRIES", "LATE"), [_row(run) for run in runs], whole="RUN")
+        columns = ("RUN", "STATUS", "TRIES", "LATE", "REASON")
+        output.show_table(columns, [_row(run) for run in runs], whole="RUN")
     else:
         print("no runs")
+    if ended >= HISTORY_RUNS and not as_json:
+        print(
+            f"of the runs that ended, the newest {HISTORY_RUNS} are kept here; the log has those of 30 days, in the topic "
+            "`runs`",
+            file=sys.stderr,
+        )
     node.end()
 
 
-def _row(run: dict[str, Any]) -> tuple[str, str, str, str]:
+def _check_status(status: str) -> None:
+    if status and status not in STATUSES:
+        raise Failure(
+            f"--status is {', '.join(STATUSES[:-1])} or {STATUSES[-1]}, not {status[:100]!r}",
+            exit_code=EXIT_INPUT,
+        )
+
+
+def _newest_nominal(run: dict[str, Any]) -> str:
+    return run.get("last_nominal") or run["nominal"] or run["updated_at"] or ""
+
+
+def _row(run: dict[str, Any]) -> tuple[str, str, str, str, str]:
     last = output.last_attempt(run)
     count = f" x{run['count']}{'+' if run.get('count_at_least') else ''}" if "count" in run else ""
     return (
@@ -72,6 +105,7 @@ def _row(run: dict[str, Any]) -> tuple[str, str, str, str]:
         f"{run['status']}{count}",
         str(last.get("attempt", 0)),
         output.lateness(last.get("lateness_ms")),
+        output.one_line(run["reason"] or ""),
     )
 
 
@@ -120,6 +154,7 @@ def tail(
     as_json: Json = False,
 ) -> None:
     """Follow runs: a line whenever one changes, until interrupted."""
+    _check_status(status)
     pause = threading.Event()
     seen: OrderedDict[str, tuple[object, ...]] = OrderedDict()
     first = True

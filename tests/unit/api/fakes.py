@@ -90,6 +90,8 @@ class FakeState:
         self.dead: dict[str, DeadLetter] = {}
         self.revisions: dict[str, int] = {}
         self.stuck = False
+        self.buffers = False
+        """Whether runs that are triggered wait for others."""
         self.why_broken = ""
         self.partitions: list[PartitionHealth] = [
             PartitionHealth(
@@ -261,7 +263,7 @@ class FakeState:
             case Trigger():
                 run_id = f"{key}!t.{command.trigger_id}"
                 if run_id not in self.runs:
-                    self.put_run(run_id, "scheduled", cause="trigger")
+                    self.put_run(run_id, "buffered" if self.buffers else "scheduled", cause="trigger")
             case CancelRun():
                 if self.runs[command.run_id].status not in ("succeeded", "failed"):
                     self.runs[command.run_id] = replace(self.runs[command.run_id], status="cancelled")

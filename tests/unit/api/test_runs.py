@@ -65,6 +65,12 @@ def test_a_run_that_is_not_known_is_404(job: FakeNode, run: str) -> None:
         assert (404, "urn:tocsin:problem:unknown-run") == (answer.status_code, answer.json()["type"])
 
 
+def test_a_status_that_there_is_none_of_is_answered_with_those_that_there_are(job: FakeNode) -> None:
+    [error] = job.ask("GET", "/v1/runs", params={"status": "faild"}).json()["errors"]
+    assert error["message"].startswith("write one of scheduled, running, retrying")
+    assert error["message"].endswith("superseded, skipped")
+
+
 def test_the_runs_of_a_job_come_newest_first_with_a_cursor(job: FakeNode) -> None:
     for second in range(5):
         job.state.put_run(f"billing/a@20260101T00000{second}.000Z", "succeeded")

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.api.fakes import HELLO, NAMES
+from tests.unit.api.fakes import HELLO, NAMES, START_MS
 from tests.unit.cli.conftest import LIMIT_S, RUN, Served, environment, line_of, started, tocsin
 from tocsin.cli.app import COMMANDS
+from tocsin.cli.runs import HISTORY_RUNS
 from tocsin.log.partitioner import partition_for
+from tocsin.streams.families import RING_SIZES
 
 
 @pytest.fixture
@@ -226,6 +228,56 @@ def test_runs_are_listed_shown_and_cancelled(job: Served) -> None:
     assert 2 == ended.code
     assert "succeeded" in ended.err
     assert "no runs\n" == job.run("runs", "list", "-n", "nowhere").out
+
+
+def test_the_runs_of_a_job_are_listed_by_what_is_newest_with_the_reason_of_a_skip(job: Served) -> None:
+    state = job.node.state
+    running = state.put_run("default/a@20260101T100000.000Z", "running")
+    skipped = state.put_run("default/a@20260101T100500.000Z", "skipped")
+    state.runs[running.run_id] = replace(running, nominal_ms=START_MS + 36_000_000)
+    state.runs[skipped.run_id] = replace(
+        skipped,
+        reason="overlap",
+        nominal_ms=START_MS + 36_300_000,
+        last_nominal_ms=START_MS + 36_600_000,
+        count=2,
+    )
+    state.runs = dict(reversed(state.runs.items()))  # the open one first, as a node lists them
+    first, second = job.run("runs", "list", "a").out.splitlines()[1:]
+    assert [skipped.run_id, "skipped", "x2", "0", "-", "overlap"] == first.split()
+    assert [running.run_id, "running", "1", "4", "ms"] == second.split()
+
+
+def test_a_history_that_is_full_says_where_the_older_runs_are(job: Served) -> None:
+    for second in range(HISTORY_RUNS - 1):
+        job.node.state.put_run(f"default/a@20260101T0000{second:02}.000Z", "succeeded")
+    job.node.state.put_run("default/a!t.open", "running")
+    assert "" == job.run("runs", "list", "a").err
+    job.node.state.put_run("default/a@20260101T000059.000Z", "failed")
+    full = job.run("runs", "list", "a", "--status", "failed")
+    assert 2 == len(full.out.splitlines())
+    assert "the newest 20 are kept here; the log has those of 30 days, in the topic `runs`" in full.err
+    assert "" == job.run("runs", "list").err
+    assert "" == job.run("runs", "list", "a", "--json").err
+    assert RING_SIZES["history"] == HISTORY_RUNS
+
+
+@pytest.mark.parametrize("command", [("list",), ("list", "a"), ("tail",)])
+def test_a_status_that_there_is_none_of_is_refused(job: Served, command: tuple[str, ...]) -> None:
+    done = job.run("runs", *command, "--status", "faild")
+    assert (2, "") == (done.code, done.out)
+    assert done.err.startswith("--status is scheduled, running, ")
+    assert done.err.endswith(" or skipped, not 'faild'\n")
+
+
+def test_a_trigger_that_waits_says_for_which_run(job: Served) -> None:
+    job.node.state.buffers = True
+    first = job.node.state.put_run(RUN, "running").run_id
+    job.node.state.put_run("default/a@20250101T000000.000Z", "succeeded")
+    assert f"triggered default/a!t.x, waits for {first}\n" == job.run("jobs", "trigger", "a", "--id", "x").out
+    second = job.run("jobs", "trigger", "a", "--id", "y").out
+    assert f"triggered default/a!t.y, waits for {first} and 1 more\n" == second
+    assert "unless overlap: allow" in " ".join(tocsin("jobs", "trigger", "--help").out.split())
 
 
 def test_tail_prints_each_change_of_a_run_once(job: Served) -> None:
