@@ -118,6 +118,56 @@ def test_up_with_a_broker_of_its_own_does_what_the_readme_says_and_leaves_nothin
     assert [] == [pid for pid in roles.values() if "tocsin.cli" in _command(pid)]
 
 
+@pytest.mark.usefixtures("_jars")
+def test_a_node_on_its_own_log_and_one_on_a_local_kafka_live_in_one_folder_by_turns(
+    node: Node, receiver: Receiver
+) -> None:
+    """What the README says in one sitting: `make up`, Ctrl-C, `tocsin up --kafka local`; and back."""
+    target = {"http": {"url": f"{receiver.url}/ok"}}
+    node.start()
+    on_its_own = node.define({"id": "on-its-own", "schedule": {"every": "1s"}, "target": target})
+    until(lambda: receiver.attempts(on_its_own), "it runs on the embedded log")
+    for options, theirs, other in (
+        (("--kafka", "local"), "on-kafka", "on-its-own"),
+        ((), "on-its-own", "on-kafka"),
+        (("--kafka", "local"), "on-kafka", "on-its-own"),
+    ):
+        code, printed = stopped(node)
+        assert 0 == code, printed
+        assert "Traceback" not in printed
+        node.start(*options)
+        key = node.define({"id": theirs, "schedule": {"every": "1s"}, "target": target})
+        assert [theirs] == [each["id"] for each in tocsin(node, "jobs", "list")["items"]], other
+        seen = len(receiver.attempts(key))
+        until(partial(_has_more_than, receiver, key, seen), f"{theirs} goes on")
+
+
+@pytest.mark.usefixtures("_jars")
+def test_the_state_of_another_kafka_is_refused_in_words_and_nothing_of_it_is_lost(
+    node: Node, kafka_bootstrap: str
+) -> None:
+    prefix = f"t.{new_id()[:10]}."
+    node.start("--kafka", kafka_bootstrap, "--prefix", prefix)
+    node.define({"id": "a", "schedule": {"every": "1h"}, "target": {"http": {"url": "http://127.0.0.1:9/"}}})
+    code, printed = stopped(node)
+    assert 0 == code, printed
+    node.spawn("--kafka", kafka_bootstrap, "--prefix", f"{prefix}other.")
+    assert node.process is not None
+    printed, _ = node.process.communicate(timeout=2 * WITHIN_S)
+    assert 1 == node.process.returncode
+    node.process = None
+    theirs = f"Kafka at {kafka_bootstrap} with the prefix {prefix}"
+    assert f"{node.data / 'kafka-state'} holds the state of another log ({theirs}), and this is" in printed
+    assert "Traceback" not in printed
+    assert "started again" not in printed
+    node.start("--kafka", kafka_bootstrap, "--prefix", prefix)
+    assert ["a"] == [each["id"] for each in tocsin(node, "jobs", "list")["items"]]
+
+
+def _has_more_than(receiver: Receiver, key: str, seen: int) -> bool:
+    return len(receiver.attempts(key)) > seen
+
+
 def test_a_role_that_dies_is_started_again_and_a_queue_that_comes_later_is_served(
     node: Node, receiver: Receiver, kafka_bootstrap: str
 ) -> None:

@@ -20,19 +20,23 @@ from tocsin.cli.roles.serving import Server
 from tocsin.cli.roles.snapshots import snapshots
 from tocsin.clock import SystemClock
 from tocsin.log.embedded import EmbeddedLog
-from tocsin.log.port import LogCorrupt, LogError
+from tocsin.log.port import LogCorrupt
 from tocsin.schemas.callbacks import Callbacks
 from tocsin.schemas.topics import TopicNames
 from tocsin.streams.answers import Answers
 from tocsin.streams.bootstrap import bootstrap
 from tocsin.streams.clocks import ClockMode
-from tocsin.streams.store import StoreEnvironment, StoreError
+from tocsin.streams.failures import EXPLAINED
+from tocsin.streams.origin import ForeignState, StateDirectory, foreign, has_stores
+from tocsin.streams.store import StoreEnvironment
 from tocsin.streams.topology import StreamsConfig, Topology
 from tocsin.worker.config import WorkerConfig
 from tocsin.worker.egress import EgressPolicy
 from tocsin.worker.metrics import WorkerMetrics
 from tocsin.worker.service import Worker
 
+LOG: Final = "the embedded log beside it"
+"""What it is called where its state is: the two are moved together."""
 PARTITIONS: Final = 4
 """Of the job topics and of each queue on the embedded log: enough to keep scans short, few enough for small memory."""
 SWITCH_INTERVAL_S: Final = 0.001
@@ -89,6 +93,7 @@ class AllInOne:
         bootstrap(self._log, config.names, partitions=PARTITIONS, queue_partitions=PARTITIONS)
         streams = StreamsConfig(
             data=config.data / "state",
+            log=LOG,
             names=config.names,
             clock_mode=config.clock_mode,
             log_has_clock=False,  # the embedded log takes its time from this machine's own
@@ -154,7 +159,7 @@ class AllInOne:
         def guarded() -> None:
             try:
                 body()
-            except (LogError, StoreError) as error:  # these say what to do; where they came from helps nobody
+            except EXPLAINED as error:  # these say what to do; where they came from helps nobody
                 self._failure = self._failure or f"{name} stopped: {error}"
                 self.ask_to_stop()
             except Exception as error:
@@ -257,8 +262,12 @@ class AllInOne:
 def _refuse_a_lost_log(data: Path) -> None:
     """State without the log that it was made from is the last copy of the jobs, and a new log would have it wiped."""
     log, state = data / "log", data / "state"
-    if not EmbeddedLog.exists(log) and any(state.glob("*/CURRENT")):
-        raise LogCorrupt(
-            f"the log in {log} is gone, and the state that was made from it is still in {state}: restore the log from "
-            f"a backup, or remove {state} to start anew without any job"
-        )
+    if EmbeddedLog.exists(log) or not has_stores(state):
+        return
+    origin = StateDirectory.origin(state)
+    if origin is not None and origin.where != LOG:
+        raise ForeignState(foreign(state, origin.where, LOG))
+    raise LogCorrupt(
+        f"the log in {log} is gone, and the state that was made from it is still in {state}: restore the log from "
+        f"a backup, or remove {state} to start anew without any job"
+    )

@@ -10,7 +10,6 @@ from tocsin.cli.roles.process import Process, waiting_app
 from tocsin.cli.roles.running import leave, open_kafka, tell_on_stderr
 from tocsin.cli.roles.serving import Front, Serving, bind, is_loopback, url_of
 from tocsin.clock import SystemClock
-from tocsin.streams.configuration import NewerSchemaLevel
 
 
 def api(
@@ -33,7 +32,7 @@ def api(
     key = options.api_key()
     listening = bind(host, port, host_option="--host", port_option="--port", api_key=key)
     system_clock = SystemClock()
-    process = Process("api", system_clock, tell=tell_on_stderr, explained=(NewerSchemaLevel,))
+    process = Process("api", system_clock, tell=tell_on_stderr)
     front = Front(waiting_app(process))
     url = url_of(listening)
     process.tell(f"Tocsin api listens at {url} (reference: {url}/docs)")

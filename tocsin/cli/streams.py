@@ -15,8 +15,7 @@ from tocsin.cli.roles.running import leave, open_kafka, tell_on_stderr
 from tocsin.cli.roles.serving import Front, Serving, bind, is_everywhere, is_loopback, url_of
 from tocsin.cli.roles.streams import StreamsRole, StreamsRoleConfig
 from tocsin.clock import SystemClock
-from tocsin.streams.configuration import NewerSchemaLevel, OtherTimeZoneData
-from tocsin.streams.store import StoreError
+from tocsin.streams.failures import EXPLAINED
 
 PARTITIONS_MAX = 1_024
 
@@ -81,7 +80,7 @@ def streams(
         "streams",
         system_clock,
         tell=tell_on_stderr,
-        explained=(StoreError, NewerSchemaLevel, OtherTimeZoneData),
+        explained=EXPLAINED,
     )
     front = Front(waiting_app(process))
     reached_at = advertise.rstrip("/") or url_of(
@@ -98,6 +97,7 @@ def streams(
             data=data,
             advertise=reached_at,
             names=names,
+            log=f"Kafka at {kafka} with the prefix {prefix}",
             open_log=open_kafka(settings, system_clock, process),
             clock_mode="wall" if clock == "wall" else "guarded",
             standby=standby,

@@ -62,7 +62,9 @@ def up(
     ] = 256,
     clock: Annotated[
         str,
-        typer.Option(help="guarded: after a step of the wall clock nothing fires for a while. wall: believe it."),
+        typer.Option(
+            help="guarded: after a step of the wall clock nothing fires for a while. wall: believe it."
+        ),
     ] = "guarded",
     secrets: options.Secrets = None,
     callback_url: options.CallbackUrl = "",
@@ -127,9 +129,7 @@ def _up_embedded(
     callback_url: str,
 ) -> None:
     from tocsin.cli.all_in_one import AllInOne, NodeConfig
-    from tocsin.log.port import LogError
-    from tocsin.streams.configuration import NewerSchemaLevel
-    from tocsin.streams.store import StoreError
+    from tocsin.streams.failures import EXPLAINED
 
     node = AllInOne(
         NodeConfig(
@@ -143,12 +143,13 @@ def _up_embedded(
         ),
         tell=_tell,
     )
+    explained: tuple[type[Exception], ...] = (*EXPLAINED, OSError)
     signals = StopSignals(SystemClock(), node.ask_to_stop)
     signals.install()
     try:
         try:
             node.start()
-        except (LogError, StoreError, NewerSchemaLevel, OSError) as error:
+        except explained as error:
             raise Failure(f"the node cannot start: {error}") from None
         for line in greeting(url, f"its data in {data.resolve()}"):
             _tell(line)

@@ -23,6 +23,8 @@ from tocsin.clock import SystemClock
 if TYPE_CHECKING:
     from tocsin.broker import LocalKafka
 
+STATE: Final = "kafka-state"
+"""Beside what a node with an embedded log keeps in the same folder."""
 DRAIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 2.0
 STOP_S: Final = 60.0
@@ -63,7 +65,7 @@ def up_on_kafka(wanted: KafkaNode, *, host: str, port: int, api_key: str) -> int
         children = _children(wanted, bootstrap, host, listening.fileno(), held, callback_url)
         supervisor = Supervisor(children, SystemClock(), tell=_tell)
         address = listening.getsockname()[:2]
-        where = f"its log in Kafka at {bootstrap}, its state in {(wanted.data / 'state').resolve()}"
+        where = f"its log in Kafka at {bootstrap}, its state in {(wanted.data / STATE).resolve()}"
         return supervisor.run(address, greeting(url_of(listening, host), where), look)
 
 
@@ -80,7 +82,7 @@ def _children(
     common = ["--kafka", bootstrap, "--prefix", wanted.prefix, "--log-level", wanted.log_level]
     if wanted.kafka_config is not None:
         common += ["--kafka-config", str(wanted.kafka_config)]
-    streams = ["streams", *common, "--data", str(wanted.data / "state"), "--clock", wanted.clock]
+    streams = ["streams", *common, "--data", str(wanted.data / STATE), "--clock", wanted.clock]
     worker = ["worker", *common, "--concurrency", str(wanted.concurrency), "--drain", f"{DRAIN_S:g}"]
     worker += ["--callback-url", callback_url]
     if wanted.secrets is not None:

@@ -13,7 +13,6 @@ from tocsin.cli.roles.running import leave, open_kafka, tell_on_stderr
 from tocsin.cli.roles.serving import Front, Serving, bind, is_loopback, url_of
 from tocsin.cli.roles.worker import WorkerRole, WorkerRoleConfig
 from tocsin.clock import SystemClock
-from tocsin.streams.configuration import NewerSchemaLevel
 from tocsin.worker.config import InvalidWorkerConfig, WorkerConfig
 from tocsin.worker.egress import EgressPolicy
 
@@ -114,7 +113,7 @@ def worker(
         import_functions(module)
     listening = bind(host, port)
     system_clock = SystemClock()
-    process = Process("worker", system_clock, tell=tell_on_stderr, explained=(NewerSchemaLevel,))
+    process = Process("worker", system_clock, tell=tell_on_stderr)
     front = Front(waiting_app(process))
     process.tell(f"Tocsin worker listens at {url_of(listening)}")
     if not is_loopback(listening):

@@ -59,6 +59,8 @@ class Cluster:
     secret: str = ""
     """What the processes of the cluster show each other with a query; made at the first start. Whoever can read this
     topic can read every payload, too, so that it adds nothing to what they may do."""
+    id: str = ""
+    """Which log this is, made at the first start: state that was made from another one is not mixed with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

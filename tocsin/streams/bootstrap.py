@@ -37,13 +37,19 @@ def bootstrap(log: EventLog, names: TopicNames, *, partitions: int, queue_partit
     log.create_topics(base_topics(names, partitions))
     written: list[tuple[str, Cluster | Queue]] = []
     wanted = Cluster(
-        partitions=partitions, schema_level=codec.SCHEMA_LEVEL, tzdata=tzdata_version(), secret=new_id()
+        partitions=partitions,
+        schema_level=codec.SCHEMA_LEVEL,
+        tzdata=tzdata_version(),
+        secret=new_id(),
+        id=new_id(),
     )
     if current is None:
         written.append(("cluster/main", wanted))
     else:
-        secret = current.cluster.secret or wanted.secret
-        agreed = replace(current.cluster, tzdata=wanted.tzdata, secret=secret)
+        had = current.cluster
+        agreed = replace(
+            had, tzdata=wanted.tzdata, secret=had.secret or wanted.secret, id=had.id or wanted.id
+        )
         if agreed != current.cluster:
             written.append(("cluster/main", agreed))
     for name, kind in DEFAULT_QUEUES:

@@ -16,6 +16,8 @@ class StreamsConfig:
 
     data: Path
     """Directory of the state stores."""
+    log: str = "this log"
+    """What to call the log when something is said to people, such as where it is."""
     client_id: str = "node"
     """Of the process in its group: where others ask for what it owns. Its transactional id is made of it."""
     names: TopicNames = field(default_factory=TopicNames)

@@ -22,6 +22,7 @@ from tocsin.streams.configuration import ConfigurationReader, NewerSchemaLevel, 
 from tocsin.streams.feed import Feed
 from tocsin.streams.holdings import Holdings
 from tocsin.streams.inputs import Batch, Consumers
+from tocsin.streams.origin import StateDirectory
 from tocsin.streams.pace import Pace
 from tocsin.streams.partitions import OwnedPartition, Ownership
 from tocsin.streams.settings import StreamsConfig as StreamsConfig
@@ -71,6 +72,8 @@ class Topology:
         self._guard = guard_for(clock, config.clock_mode, log_has_clock=config.log_has_clock)
         self._configuration = ConfigurationReader(log, config.names)
         self._configuration.check(config.tzdata)
+        self._state = StateDirectory(config.data, where=config.log)
+        self._state.claim(self._configuration.current.cluster.id)
         own = Ownership(
             log=log,
             clock=clock,
@@ -140,6 +143,7 @@ class Topology:
             self.transactions.leave_alone(error)
             return Pass()
         self._configuration.check(self.config.tzdata)
+        self._state.follow(configuration.cluster.id)
         self.holdings.capture_reports(reading)
         batch = self._consumers.poll()  # partitions come and go in here
         if batch.trouble is not None:

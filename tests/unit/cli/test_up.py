@@ -7,6 +7,7 @@ import pytest
 from tests.unit.cli.conftest import Done, spawned
 from tocsin.cli.failures import called
 from tocsin.client.functions import FunctionRegistry, function, registry
+from tocsin.streams.origin import StateDirectory
 
 ELSEWHERE = ("--host", "192.0.2.1", "--port", "0")
 """An address that needs a key which is not there: what is right ends here, with a message of its own."""
@@ -66,6 +67,21 @@ def test_a_module_without_functions_is_warned_of_and_one_with_some_is_not(tmp_pa
     filled = _with_module(tmp_path, "from tocsin.client import function\n@function\ndef f(): ...\n")
     assert "registers no" not in filled.err
     assert "TOCSIN_API_KEY" in filled.err
+
+
+def test_the_state_of_another_log_is_not_called_the_state_of_a_log_that_is_gone(tmp_path: Path) -> None:
+    state = tmp_path / "data" / "state"
+    (state / "partition-0").mkdir(parents=True)
+    (state / "partition-0" / "CURRENT").write_text("MANIFEST-000001\n")
+    StateDirectory(state, where="Kafka at kafka-1:9092 with the prefix tocsin.").claim("a1")
+    done = spawned("up", "--data", str(tmp_path / "data"), "--port", "0")
+    assert (1, "") == (done.code, done.out)
+    assert (
+        f"the node cannot start: {state} holds the state of another log (Kafka at kafka-1:9092 with the prefix tocsin.), "
+        f"and this is the embedded log beside it: choose another folder with --data, or remove {state} if that log is "
+        "not used any more. Nothing was changed\n"
+    ) == done.err
+    assert not (tmp_path / "data" / "log").exists()
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,13 @@ def test_the_first_start_creates_the_topics_the_cluster_record_and_the_queues(lo
     assert expected == log.topics()
     secret = found.cluster.secret
     assert len(secret) == 32
-    assert Cluster(partitions=4, schema_level=1, tzdata=tzdata_version(), secret=secret) == found.cluster
+    identity = found.cluster.id
+    assert len(identity) == 32
+    assert identity != secret  # it is written beside the state, for everybody to read
+    assert (
+        Cluster(partitions=4, schema_level=1, tzdata=tzdata_version(), secret=secret, id=identity)
+        == found.cluster
+    )
     assert {
         "default": Queue(name="default", kind="http", partitions=3),
         "functions": Queue(name="functions", kind="function", partitions=3),
@@ -103,7 +109,13 @@ def test_a_log_of_a_newer_version_is_not_taken_for_an_empty_one(log: MemoryLog) 
 def test_new_time_zone_data_writes_one_record_and_keeps_all_else(log: MemoryLog) -> None:
     start(log)
     old = Cluster(
-        partitions=4, schema_level=1, tzdata="2019a", horizon_ms=60_000, history_size=7, secret="kept"
+        partitions=4,
+        schema_level=1,
+        tzdata="2019a",
+        horizon_ms=60_000,
+        history_size=7,
+        secret="kept",
+        id="kept too",
     )
     put(log, "cluster/main", old)
     before = written(log)
@@ -114,11 +126,11 @@ def test_new_time_zone_data_writes_one_record_and_keeps_all_else(log: MemoryLog)
     assert found == start(log)
 
 
-def test_a_cluster_of_an_older_version_is_given_a_secret_once(log: MemoryLog) -> None:
+def test_a_cluster_of_an_older_version_is_given_a_secret_and_an_id_once(log: MemoryLog) -> None:
     start(log)
     put(log, "cluster/main", Cluster(partitions=4, schema_level=1, tzdata=tzdata_version()))
     found = start(log)
-    assert len(found.cluster.secret) == 32
+    assert (32, 32) == (len(found.cluster.secret), len(found.cluster.id))
     assert found == start(log)
 
 

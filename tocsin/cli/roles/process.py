@@ -22,6 +22,7 @@ from tocsin.cli.roles.serving import Serving
 from tocsin.cli.roles.signals import StopSignals
 from tocsin.clock import Clock
 from tocsin.log.port import LogError, LogUnavailable
+from tocsin.streams.configuration import NewerSchemaLevel, NotInitialised
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,13 @@ class Process:
         self.reason = "it is starting"
         """Why the role is not ready; "": it is."""
         self._failure: Failure | None = None
-        self._explained: tuple[type[Exception], ...] = (LogError, OSError, *explained)
+        self._explained: tuple[type[Exception], ...] = (
+            LogError,
+            OSError,
+            NewerSchemaLevel,
+            NotInitialised,
+            *explained,
+        )
         self._name = name
         self._tell = tell
         self._narrator = Narrator(name, clock)

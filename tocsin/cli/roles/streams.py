@@ -37,6 +37,8 @@ class StreamsRoleConfig:
     advertise: str
     """Where other processes reach what this one serves: also its name in the group."""
     names: TopicNames
+    log: str
+    """What to call the log: where it is."""
     open_log: OpenLog
     clock_mode: ClockMode = "guarded"
     standby: bool = False
@@ -75,6 +77,7 @@ class StreamsRole:
         topology = Topology(
             StreamsConfig(
                 data=config.data,
+                log=config.log,
                 client_id=config.advertise,
                 names=config.names,
                 clock_mode=config.clock_mode,
