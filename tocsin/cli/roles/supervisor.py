@@ -81,8 +81,11 @@ class Child:
         )
         self._echo.start()
 
-    def look(self) -> int | None:
-        """Start it (again) if it is time. Its exit code, once, when it has ended by itself; negative: the signal."""
+    def look(self, is_final: Callable[[int], bool] = lambda _: False) -> int | None:
+        """Start it (again) if it is time. Its exit code, once, when it has ended by itself; negative: the signal.
+
+        `is_final`: whether that code says that it is not to be started again.
+        """
         now_s = self._clock.monotonic_s()
         if self._process is None:
             if self._start_at_s is not None and now_s >= self._start_at_s:
@@ -92,6 +95,8 @@ class Child:
         if code is None:
             return None
         self._ended()
+        if is_final(code):
+            return code
         if now_s - self._started_s >= WELL_S:
             self._again_s = AGAIN_S
         self._start_at_s = now_s + self._again_s
@@ -164,9 +169,10 @@ class Supervisor:
         while not failed and not self._is_asked():
             look()
             for child in self._children:
-                code = child.look()
                 # What never worked and says why will not work by itself, nor will what was asked for in a wrong way.
-                if code is not None and (code == EXIT_INPUT or (code > 0 and not was_ready)):
+                is_final = _was_well if was_ready else _never_was_well
+                code = child.look(is_final)
+                if code is not None and is_final(code):
                     failed = f"the {child.spec.name} process cannot start (see above)"
             if not was_ready and _is_ready(address):
                 was_ready = True
@@ -190,6 +196,14 @@ class Supervisor:
     def _tell_whole(self, line: str) -> None:
         with self._lines:
             self._print(line)
+
+
+def _never_was_well(code: int) -> bool:
+    return code > 0
+
+
+def _was_well(code: int) -> bool:
+    return code == EXIT_INPUT
 
 
 def _this_program() -> list[str]:
