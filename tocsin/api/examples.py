@@ -156,7 +156,13 @@ PROBLEM: Final[dict[str, Any]] = {
     "errors": [_INVALID],
 }
 
-_QUEUE: dict[str, Any] = {"name": "reports", "kind": "http", "partitions": 4, "live_workers": 1}
+_QUEUE: dict[str, Any] = {
+    "name": "reports",
+    "kind": "http",
+    "partitions": 4,
+    "live_workers": 1,
+    "served_by": "node",
+}
 
 _PARTITION: dict[str, Any] = {
     "partition": 0,

@@ -251,7 +251,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "partitions": {"type": "integer", "minimum": 1, "maximum": 256},
         }
     ),
-    "Queue": _object({"name": _TEXT, "kind": _TEXT, "partitions": _INT, "live_workers": _INT}),
+    "Queue": _object(
+        {
+            "name": _TEXT,
+            "kind": _TEXT,
+            "partitions": _INT,
+            "live_workers": _INT,
+            "served_by": _choice("node", "workers"),
+        }
+    ),
     "QueueList": _page_of("Queue"),
     "PreviewRequest": _request(
         {

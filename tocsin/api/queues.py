@@ -26,17 +26,25 @@ Kind = Literal["http", "function", "topic"]
 
 @router.get("/queues", **operation("listQueues", done="queue_list"))
 async def list_queues(api: Api) -> JSONResponse:
-    """The queues by name, with the workers of this node that read each."""
+    """The queues by name, with the workers that read each: of this node, or on a Kafka all there are (counted every few
+    seconds, so that one that has just come may be missing)."""
     live: dict[str, int] = {}
     for worker in api.services.workers():
         live[worker.queue] = live.get(worker.queue, 0) + worker.live
     queues = sorted(api.services.config().queues.values(), key=lambda queue: queue.name)
-    shown = [_view(queue, live.get(queue.name, 0)) for queue in queues if not queue.deleted]
+    shown = [_view(api, queue, live.get(queue.name, 0)) for queue in queues if not queue.deleted]
     return JSONResponse({"items": shown, "next_cursor": None, "missing_partitions": []})
 
 
-def _view(queue: Queue, live: int) -> dict[str, object]:
-    return {"name": queue.name, "kind": queue.kind, "partitions": queue.partitions, "live_workers": live}
+def _view(api: Context, queue: Queue, live: int) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "kind": queue.kind,
+        "partitions": queue.partitions,
+        "live_workers": live,
+        # What to start if there are none: the node that has the processors has the workers, too.
+        "served_by": "node" if api.services.fires else "workers",
+    }
 
 
 @router.put("/queues/{name}", **operation("createQueue", body="queue", done="queue_view", created=True))
@@ -63,10 +71,10 @@ async def create_queue(api: Api, request: Request, name: QueueName) -> JSONRespo
             raise ApiProblem(
                 "queue-exists", f"{name} has {present.partitions} partitions; that cannot be changed."
             )
-        return JSONResponse(_view(present, 0))
+        return JSONResponse(_view(api, present, 0))
     queue = Queue(name=name, kind=kind, partitions=partitions or api.services.queue_partitions)
     await _create(api, queue)
-    return JSONResponse(_view(queue, 0), status_code=201)
+    return JSONResponse(_view(api, queue, 0), status_code=201)
 
 
 async def _create(api: Context, queue: Queue) -> None:

@@ -186,12 +186,11 @@ def trigger_job(
             body=fields,
             headers=headers,
         )
+        word = {"unchanged": "already triggered", "acknowledged": "acknowledged"}.get(
+            answer["result"], "triggered"
+        )
+        _said(answer, as_json, f"{word} {answer['run_id']}{_waits(node, job, answer)}")
         warn_of_idle(node, _queue_of(node, job))
-        waits = _waits(node, job, answer)
-    word = {"unchanged": "already triggered", "acknowledged": "acknowledged"}.get(
-        answer["result"], "triggered"
-    )
-    _said(answer, as_json, f"{word} {answer['run_id']}{waits}")
 
 
 def _waits(node: Node, job: str, answer: dict[str, Any]) -> str:

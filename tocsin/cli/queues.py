@@ -1,14 +1,19 @@
 """`tocsin queues`."""
 
 import sys
-from collections.abc import Collection
-from typing import Annotated
+import threading
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Final
 
 import typer
 
 from tocsin.cli import output
 from tocsin.cli.failures import Failure, called
 from tocsin.cli.node import DEFAULT_URL, Json, Node, Url
+
+LOOKS_MAX: Final = 8
+LOOK_EVERY_S: Final = 0.5
+"""Together more than an API takes between two counts of the workers."""
 
 app = typer.Typer(no_args_is_help=True, help="Create and list queues.")
 
@@ -53,13 +58,32 @@ def list_queues(*, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 def warn_of_idle(node: Node, names: Collection[str]) -> None:
     """Say which of these queues nobody reads: their runs would wait in silence. The command itself is done by now, so
     that nothing is said where the node does not answer."""
+    idle = _idle(node, names)
+    for _ in range(LOOKS_MAX - 1):
+        # On a Kafka the workers are counted now and then: one that has just come is no reason to alarm anybody.
+        if not any(queue["served_by"] == "workers" for queue in idle):
+            break
+        threading.Event().wait(LOOK_EVERY_S)
+        idle = _idle(node, names)
+    for queue in idle:
+        print(f"queue {queue['name']} has no worker here{_start(queue)}", file=sys.stderr)
+
+
+def _idle(node: Node, names: Collection[str]) -> list[dict[str, Any]]:
     if not names:
-        return
+        return []
     try:
         queues = node.ask("GET", "/v1/queues")["items"]
     except Failure:
-        return
-    for queue in queues:
-        if queue["name"] in names and not queue["live_workers"]:
-            start = f": start `{called()} up --functions MODULE`" if queue["kind"] == "function" else " yet"
-            print(f"queue {queue['name']} has no worker here{start}", file=sys.stderr)
+        return []
+    return [queue for queue in queues if queue["name"] in names and not queue["live_workers"]]
+
+
+def _start(queue: Mapping[str, Any]) -> str:
+    """What to start for it."""
+    if queue["served_by"] == "workers":
+        options = "--functions MODULE" if queue["kind"] == "function" else ""
+        if queue["name"] not in ("default", "functions"):  # what a worker serves by itself
+            options = f"--queue {queue['name']} {options}".rstrip()
+        return f": start `{called()} worker {options}".rstrip() + "`"
+    return f": start `{called()} up --functions MODULE`" if queue["kind"] == "function" else " yet"

@@ -77,11 +77,12 @@ def test_a_wrong_queue_is_refused(node: FakeNode, path: str, body: dict[str, Any
 
 
 def test_queues_are_listed_with_the_workers_that_read_them() -> None:
-    with fake_node(workers=[WorkerSnapshot(queue="default", live=2)]) as node:
-        items = node.ask("GET", "/v1/queues").json()["items"]
-    assert [("default", "http", 2), ("functions", "function", 0)] == [
-        (q["name"], q["kind"], q["live_workers"]) for q in items
-    ]
+    for fires, served_by in ((True, "node"), (False, "workers")):
+        with fake_node(workers=[WorkerSnapshot(queue="default", live=2)], fires=fires) as node:
+            items = node.ask("GET", "/v1/queues").json()["items"]
+        assert [("default", "http", 2, served_by), ("functions", "function", 0, served_by)] == [
+            (q["name"], q["kind"], q["live_workers"], q["served_by"]) for q in items
+        ]
 
 
 # --- health and figures -----------------------------------------------------------------------------------------------

@@ -1,13 +1,20 @@
 """`tocsin jobs apply`: files in, one line for each job out, and nothing half-applied."""
 
+import contextlib
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from tests.unit.api.fakes import NAMES, fake_node
+from tests.unit.api.fakes import NAMES, FakeNode, fake_node
 from tests.unit.cli.conftest import Served, serve, tocsin
 from tocsin.api.services import WorkerSnapshot
+from tocsin.cli.node import Node
+from tocsin.cli.queues import warn_of_idle
+from tocsin.schemas.records import Queue
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "hello.yaml"
 
@@ -268,3 +275,46 @@ def test_a_queue_that_a_worker_reads_is_not_spoken_of() -> None:
             applied = served.run("jobs", "apply", "-f", "-", stdin=FUNCTION)
             assert (0, "") == (applied.code, applied.err)
             assert "" == served.run("jobs", "trigger", "f").err
+
+
+def warned(node: FakeNode, queues: set[str]) -> str:
+    said = io.StringIO()
+    for served in serve(node):
+        with Node(served.url) as client, contextlib.redirect_stderr(said):
+            warn_of_idle(client, queues)
+    return said.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("queue", "kind", "start"),
+    [
+        ("functions", "function", "worker --functions MODULE"),
+        ("default", "http", "worker"),
+        ("reports", "http", "worker --queue reports"),
+        ("mine", "function", "worker --queue mine --functions MODULE"),
+    ],
+)
+def test_on_a_kafka_a_queue_that_nobody_reads_is_told_of_with_the_worker_to_start(
+    monkeypatch: pytest.MonkeyPatch, queue: str, kind: Literal["http", "function"], start: str
+) -> None:
+    monkeypatch.setattr("tocsin.cli.queues.LOOK_EVERY_S", 0.0)
+    with fake_node(fires=False) as node:
+        node.config.queues[queue] = Queue(name=queue, kind=kind, partitions=1)
+        said = warned(node, {queue})
+    assert f"queue {queue} has no worker here: start `tocsin {start}`\n" == said
+
+
+def test_on_a_kafka_a_worker_that_was_not_counted_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.cli.queues.LOOK_EVERY_S", 0.0)
+    looks = []
+
+    class Counted:
+        """Nobody at the first look, one at the second."""
+
+        def __iter__(self) -> Iterator[WorkerSnapshot]:
+            looks.append(1)
+            return iter([WorkerSnapshot(queue="default", live=len(looks) - 1, elsewhere=True)])
+
+    with fake_node(workers=Counted(), fires=False) as node:
+        said = warned(node, {"default"})
+    assert (2, "") == (len(looks), said)
