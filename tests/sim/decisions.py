@@ -12,7 +12,7 @@ from tocsin.streams.effects import Emission
 
 GONE = ("edited", "deleted", "broken")
 """Why an occurrence that was dispatched ahead may have a disposition although no definition names it any more."""
-WHEN_NOT_STARTED = "the worker fell silent"
+WHEN_NOT_STARTED = "nothing was heard of the attempt"
 CLOCKS_APART_MS = 500
 """A processor's clock further from the log's than this is wrong."""
 

@@ -10,7 +10,7 @@ from tocsin.schemas.records import RunEvent
 
 CLOCKS_APART_MS = 500
 """A worker starts nothing when it knows that its clock is further from the log's."""
-LEASE_EXPIRED = "the worker fell silent"
+LEASE_EXPIRED = "nothing was heard of the attempt"
 """What the processor says of an attempt that is lost since its lease is over; one that was dropped is lost, too."""
 
 

@@ -358,7 +358,7 @@ def _fire_retry(work: Work, key: JobKey, row: JobRow, run: RunRow) -> None:
 
 def _lose(work: Work, key: JobKey, row: JobRow, run: RunRow, at_ms: int) -> None:
     """The lease expired: nobody knows what became of the attempt."""
-    end_attempt(run, "lost", ended_ms=at_ms, error="the worker fell silent: no heartbeat within the lease")
+    end_attempt(run, "lost", ended_ms=at_ms, error="nothing was heard of the attempt within its lease")
     settle(work, run)
     fail(work, key, row, run, at_ms=at_ms, retryable=True, reason="lost")
     after_run_ended(work, key, row)

@@ -125,6 +125,7 @@ def test_a_lease_that_runs_out_while_all_sleeps_is_noticed_at_its_end(sleeper: P
     run_for(sleeper, 40_000)
     (lost,) = [event for event in sleeper.run_events() if event.status == "retrying"]
     assert "lost" == lost.attempts[-1].outcome
+    assert "nothing was heard of the attempt within its lease" == lost.attempts[-1].error
     assert 0 <= lost.event_ms - (claimed_ms + 30_000) <= 2
 
 
