@@ -5,16 +5,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tocsin.cli.all_in_one import AllInOne, NodeConfig
 from tocsin.cli.failures import EXIT_INPUT, Failure
 from tocsin.cli.roles import process as processes
 from tocsin.cli.roles.process import Degraded, NotYet, Process, waiting_app
 from tocsin.cli.roles.serving import Front, Serving, bind, url_of
 from tocsin.clock import SystemClock
-from tocsin.log.port import LogUnavailable, TopicMismatch
+from tocsin.log.port import LogCorrupt, LogUnavailable, TopicMismatch
+from tocsin.streams.configuration import NewerSchemaLevel, NotInitialised
+from tocsin.streams.origin import ForeignState
+from tocsin.streams.restore import RestoreFailed
 
 LIMIT_S = 60.0
 
@@ -158,6 +163,47 @@ def test_a_thread_that_fails_takes_the_process_with_it(error: Exception, said: s
     with pytest.raises(Failure, match=said):
         running.run(meanwhile)
     assert ["start", "stop"] == running.role.done
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotInitialised("it holds no cluster record"),
+        NewerSchemaLevel("level 9, this version knows 1"),
+        TopicMismatch("made with 4 partitions"),
+        ZeroDivisionError("the disk is damaged"),
+    ],
+)
+def test_an_error_that_explains_itself_is_told_without_a_traceback(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(FakeRole([error]))
+    with pytest.raises(Failure) as failed:
+        running.run(lambda: running.process.stopping.wait(LIMIT_S))
+    assert f"Tocsin worker failed: {error}" == failed.value.message
+    assert [] == caplog.records
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RestoreFailed("the log is gone"),
+        NotInitialised("it holds no cluster record"),
+        ForeignState("it holds the state of another log"),
+        LogCorrupt("a segment is damaged"),
+    ],
+)
+def test_the_node_tells_an_error_that_explains_itself_without_a_traceback(
+    error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = AllInOne(NodeConfig(data=tmp_path), tell=lambda _: None)
+
+    def fail() -> None:
+        raise error
+
+    node._thread("tocsin-streams", fail).join(LIMIT_S)
+    assert f"tocsin-streams stopped: {error}" == node._failure
+    assert [] == caplog.records
 
 
 def test_a_look_that_the_log_does_not_answer_is_an_outage_and_no_end() -> None:
