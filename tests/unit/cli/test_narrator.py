@@ -35,6 +35,42 @@ def test_an_outage_is_told_and_that_it_is_over() -> None:
     assert "Tocsin streams is ready again" == narrator.line("")
 
 
+def test_the_end_of_a_degradation_is_told_as_such() -> None:
+    """It was ready all the while: its balancer has never seen anything else."""
+    clock = FakeClock()
+    narrator = Narrator("api", clock)
+    narrator.line("")
+    for _ in range(2):
+        narrator.line("6 of 12 partitions cannot be asked", degraded=True)
+        clock.advance(round(PATIENCE_S * 1000))
+    assert "Tocsin api is whole again" == narrator.line("")
+    assert "" == narrator.line("")
+
+
+def test_a_degradation_that_became_an_outage_ends_when_it_is_ready_again() -> None:
+    clock = FakeClock()
+    narrator = Narrator("api", clock)
+    said = [narrator.line("")]
+    for degraded in (True, True, False, False):
+        clock.advance(round(AGAIN_S * 1000))
+        said.append(narrator.line(f"reason {degraded}", degraded=degraded))
+    assert ["Tocsin api is degraded: reason True", "Tocsin api is not ready: reason False"] == [
+        line for line in said[1:] if line
+    ]
+    assert "Tocsin api is ready again" == narrator.line("")
+
+
+def test_an_outage_that_became_a_degradation_is_told_at_once_and_its_end_too() -> None:
+    clock = FakeClock()
+    narrator = Narrator("api", clock)
+    narrator.line("")
+    for _ in range(2):
+        narrator.line("the log does not answer")
+        clock.advance(round(AGAIN_S * 1000))
+    assert "Tocsin api is degraded: 6 of 12" == narrator.line("6 of 12", degraded=True)
+    assert "Tocsin api is whole again" == narrator.line("")
+
+
 def test_progress_is_told_every_few_seconds() -> None:
     clock = FakeClock()
     narrator = Narrator("streams", clock)

@@ -19,6 +19,8 @@ class Narrator:
         self._was_ready = False
         self._told = ""
         self._told_s = 0.0
+        self._told_degraded = False
+        """Whether what was told last was that it is degraded: ready all the while, for whoever asks /readyz."""
         self._since_s: float | None = None
         """Since when it is not ready."""
 
@@ -34,7 +36,7 @@ class Narrator:
             return ""
         if self._told and now_s - self._told_s < AGAIN_S:
             return ""
-        self._told, self._told_s = reason, now_s
+        self._told, self._told_s, self._told_degraded = reason, now_s, degraded
         return f"Tocsin {self._role} is {'degraded' if degraded else 'not ready'}: {reason}"
 
     def _ready(self) -> str:
@@ -42,4 +44,6 @@ class Narrator:
         self._told, self._since_s, self._was_ready = "", None, True
         if not was_ready:
             return f"Tocsin {self._role} is ready"
-        return f"Tocsin {self._role} is ready again" if told else ""
+        if not told:
+            return ""
+        return f"Tocsin {self._role} is {'whole' if self._told_degraded else 'ready'} again"
