@@ -93,6 +93,7 @@ def _fetch(missing: list[Jar], folder: Path, tell: Callable[[str], None]) -> Non
     staging = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
     try:
         source = _Source(staging, progress)
+        progress.begin()
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             tasks = [pool.submit(source.get, jar, folder) for jar in missing]
             try:
@@ -192,7 +193,9 @@ class _Progress:
         """Whether what is still under way need not go on: one of the others failed, or Ctrl-C was pressed."""
         self._clock = SystemClock()
         self._told_s = self._clock.monotonic_s()
-        tell(f"fetching Apache Kafka {KAFKA}: {self._jars} jars, {_mb(self._bytes)} MB, once")
+
+    def begin(self) -> None:
+        self._tell(f"fetching Apache Kafka {KAFKA}: {self._jars} jars, {_mb(self._bytes)} MB, once")
 
     @contextmanager
     def of_file(self, _: str, __: int) -> Iterator[Callable[[int], None]]:

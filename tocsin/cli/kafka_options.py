@@ -85,6 +85,8 @@ ClockOption = Annotated[
     ),
 ]
 
+LOCAL: Final = "local"
+"""In place of an address, for `tocsin up` alone: a broker that is started here."""
 LISTEN_DEFAULT: Final = "127.0.0.1:0"
 
 
@@ -131,7 +133,11 @@ def check_kafka(
 def _as_option(problem: str) -> str:
     """`bootstrap` is what the setting is called behind the command line; the others come from the file."""
     what = problem.removeprefix("bootstrap: ")
-    return f"--kafka: {what}" if what != problem else f"--kafka-config: {problem}"
+    if what == problem:
+        return f"--kafka-config: {problem}"
+    if what.startswith(f"{LOCAL!r} "):
+        what += f" (only `{called()} up` starts one; `{called()} kafka up` says its address)"
+    return f"--kafka: {what}"
 
 
 def check_names(problems: Problems, prefix: str) -> TopicNames:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from tocsin.cli import kafka_options as options
 from tocsin.cli.failures import EXIT_INTERRUPTED, Failure
-from tocsin.cli.roles.cluster import LOCAL
 from tocsin.cli.roles.serving import LISTEN_FD, bind, url_of
 from tocsin.cli.roles.supervisor import ChildSpec, Supervisor
 from tocsin.cli.up import greeting
@@ -50,7 +49,7 @@ class KafkaNode:
 
 def up_on_kafka(wanted: KafkaNode, *, host: str, port: int, api_key: str) -> int:
     """Run until a signal comes. Returns the exit code."""
-    is_local = wanted.kafka == LOCAL
+    is_local = wanted.kafka == options.LOCAL
     problems = options.Problems()
     options.check_names(problems, wanted.prefix)
     # The roles check it again, each for itself; here all is said at once, and before anything is started.

@@ -238,11 +238,13 @@ def test_no_space_is_said_with_what_to_do(
 def test_without_the_package_that_fetches_it_is_said_what_brings_it(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[str] = []
     monkeypatch.setitem(sys.modules, "jgo.config", None)
     with pytest.raises(
         BrokerFailed, match=r"the package jgo is needed: pip install 'tocsin\[broker\]'.*make broker"
     ):
-        _fetched()
+        _fetched(told)
+    assert [] == told  # nothing is announced that cannot be begun
 
 
 def test_a_cache_that_cannot_be_written_is_said(repository: Repository, tmp_path: Path) -> None:

@@ -18,6 +18,16 @@ def test_a_role_without_a_kafka_says_how_to_start_one(role: str) -> None:
     assert "tocsin kafka up" in done.err
 
 
+@pytest.mark.parametrize("role", ["streams", "worker", "api"])
+def test_a_role_that_is_to_start_a_kafka_says_who_does(role: str) -> None:
+    done = tocsin(role, "--kafka", "local")
+    assert (2, "") == (done.code, done.out)
+    assert (
+        "--kafka: 'local' is not host:port (only `tocsin up` starts one; `tocsin kafka up` says its address)\n"
+        == done.err
+    )
+
+
 def test_every_wrong_option_of_streams_is_named_at_once(tmp_path: Path) -> None:
     done = tocsin(
         "streams",

@@ -19,8 +19,6 @@ from tocsin.streams.configuration import ConfigurationReader, NewerSchemaLevel, 
 PARTITIONS: Final = 12
 """Of the job topics and of each queue on a new Kafka: enough for a dozen processes of each role."""
 PULSE_EVERY_S: Final = 2.0
-LOCAL: Final = "local"
-"""In place of an address: a broker that is started here."""
 
 OpenLog = Callable[[], EventLog]
 
