@@ -45,7 +45,10 @@ KafkaFile = Annotated[
 Prefix = Annotated[
     str,
     typer.Option(
-        "--prefix", envvar="TOCSIN_PREFIX", help="What the names of all topics and groups begin with."
+        "--prefix",
+        envvar="TOCSIN_PREFIX",
+        metavar="NAME",
+        help="What the names of all topics and groups begin with.",
     ),
 ]
 Secrets = Annotated[
@@ -68,7 +71,10 @@ CallbackUrl = Annotated[
         show_default=False,
     ),
 ]
-LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+LogLevel = Annotated[
+    str,
+    typer.Option("--log-level", metavar="|".join(LOG_LEVELS), help="What is logged to standard error."),
+]
 Listen = Annotated[
     str,
     typer.Option(
@@ -81,6 +87,7 @@ ClockOption = Annotated[
     str,
     typer.Option(
         "--clock",
+        metavar="guarded|wall",
         help="guarded: while the wall clock is off, or has stepped, nothing fires. wall: believe it.",
     ),
 ]

@@ -24,7 +24,12 @@ def streams(
     kafka: options.Kafka = "",
     kafka_config: options.KafkaFile = None,
     data: Annotated[
-        Path, typer.Option(help="Where this process keeps its state; it can be rebuilt from the log.")
+        Path,
+        typer.Option(
+            help="Where this process keeps its state, which can be rebuilt from the log. Each streams process needs a "
+            "directory of its own.",
+            metavar="DIR",
+        ),
     ] = Path("data/streams"),
     listen: options.Listen = options.LISTEN_DEFAULT,
     advertise: Annotated[

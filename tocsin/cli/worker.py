@@ -48,6 +48,7 @@ def worker(
         str,
         typer.Option(
             help="What reports and the group call this process. Default: host and process id.",
+            metavar="NAME",
             show_default=False,
         ),
     ] = "",

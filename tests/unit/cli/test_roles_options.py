@@ -143,3 +143,9 @@ def test_what_up_cannot_do_on_a_kafka_is_said_before_anything_is_started(
     assert 2 == done.code
     assert said in done.err
     assert not (tmp_path / "data").exists()
+
+
+def test_the_help_of_a_role_shows_the_choices() -> None:
+    shown = tocsin("streams", "--help").out
+    assert "guarded|wall" in shown
+    assert "debug|info|warning|error" in shown
