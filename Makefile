@@ -57,7 +57,7 @@ lint: dev ## ruff, its formatter, and the layers (import-linter)
 types: dev ## mypy --strict
 	$(BIN)/mypy
 
-.PHONY: unit contract sim node kafka web
+.PHONY: unit contract sim node kafka
 unit: dev ## the pure tests
 	$(PYTEST) -n $(JOBS) tests/unit tests/test_tidy.py
 
@@ -79,9 +79,6 @@ ROUNDS ?= 30
 SEED ?= 1
 chaos: dev ## kill and freeze everything at random, on a real broker: ROUNDS=30 SEED=1
 	$(BIN)/python -m tests.kafka.chaos --rounds $(ROUNDS) --seed $(SEED)
-
-web: dev ## the web UI in Chromium (nothing there yet)
-	$(PYTEST) tests/web
 
 .PHONY: bench
 bench: dev ## each figure we claim, with its method

@@ -157,7 +157,7 @@ def test_make_has_the_targets_that_everybody_expects() -> None:
         "test",
         "test-full",
     }
-    assert expected | {"types", "unit", "up", "web"} <= _targets()
+    assert expected | {"types", "unit", "up"} <= _targets()
 
 
 def test_a_make_command_in_the_documents_exists() -> None:
