@@ -39,7 +39,7 @@ def list_dead_letters(
         last = output.last_attempt(letter)
         why = output.one_line(last.get("error") or letter["reason"] or "-")
         rows.append((letter["run_id"], str(last.get("attempt", 0)), why))
-    output.show_table(("RUN", "TRIES", "ERROR"), rows, whole="RUN")
+    output.show_table(("RUN", "TRIES", "ERROR"), rows, whole="RUN", cut="ERROR")
     node.end()
 
 

@@ -319,6 +319,17 @@ def test_dead_letters_are_listed_and_run_again(job: Served) -> None:
     assert 2 == job.run("dead-letters", "redrive", runs[0], "--all").code
 
 
+def test_a_long_error_ends_where_the_terminal_does(job: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.node.state.put_dead(RUN, "the endpoint answered 503: " + "x" * 4000)
+    assert "x" * 4000 in job.run("dead-letters", "list").out
+    monkeypatch.setattr("tocsin.cli.output.PIPE_WIDTH", 80)
+    header, line = job.run("dead-letters", "list").out.splitlines()
+    assert ["RUN", "TRIES", "ERROR"] == header.split()
+    assert line.startswith(RUN)
+    assert "the endpoint answered" in line
+    assert line.rstrip().endswith("\N{HORIZONTAL ELLIPSIS}")
+
+
 def test_a_dry_run_of_a_redrive_checks_the_named_runs_and_runs_none(job: Served) -> None:
     job.node.state.put_dead(RUN)
     before = len(job.node.records(NAMES.commands))
