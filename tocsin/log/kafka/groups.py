@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from tocsin.clock import Clock
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
+from tocsin.log.kafka.connections import close_within
 from tocsin.log.kafka.errors import error_of, to_log_error, to_unavailable
 from tocsin.log.kafka.fetching import SLICE_S, UNRESOLVED, Fetching, Standing
 from tocsin.log.kafka.membership import NO_MEMBER, Membership
@@ -232,7 +233,7 @@ class KafkaGroupConsumer:
             for what, partitions in self._events:  # librdkafka still waits for what we have put off
                 self._complete(what, partitions)
             self._events.clear()
-            self._consumer.close()
+            close_within(self._consumer, CLOSE_S)
 
     # --- rebalances -----------------------------------------------------------------------------------------------------
 

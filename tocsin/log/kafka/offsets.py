@@ -17,8 +17,9 @@ from tocsin.clock import Clock
 from tocsin.log.kafka import codes
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
+from tocsin.log.kafka.connections import close_within
 from tocsin.log.kafka.errors import error_of, few, is_refusal, to_unavailable
-from tocsin.log.kafka.settings import CONSUMING, OFFSETS_S, options_for
+from tocsin.log.kafka.settings import CLOSE_S, CONSUMING, OFFSETS_S, options_for
 from tocsin.log.port import Isolation, TopicPartition
 
 AGAIN_S: Final = 0.05
@@ -61,7 +62,7 @@ class Offsets:
             consumers = list(self._consumers.values())
             self._consumers.clear()
         for consumer in consumers:
-            consumer.close()
+            close_within(consumer, CLOSE_S)
 
     def _ask(
         self, what: str, asked: Mapping[TopicPartition, int], isolation: Isolation, lowest: int = 0

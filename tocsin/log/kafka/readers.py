@@ -11,9 +11,10 @@ from confluent_kafka import KafkaException
 from tocsin.clock import Clock
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
+from tocsin.log.kafka.connections import close_within
 from tocsin.log.kafka.errors import error_of, to_log_error
 from tocsin.log.kafka.fetching import Fetching
-from tocsin.log.kafka.settings import CONSUMING, options_for
+from tocsin.log.kafka.settings import CLOSE_S, CONSUMING, options_for
 from tocsin.log.kafka.topics import Topics
 from tocsin.log.port import Isolation, Record, TopicPartition
 
@@ -54,7 +55,7 @@ class ReaderPool:
             if not self._closed and len(self._idle[isolation]) < IDLE_MAX:
                 self._idle[isolation].append(consumer)
                 return
-        consumer.close()
+        close_within(consumer, CLOSE_S)
 
     def close(self) -> None:
         with self._lock:
@@ -63,7 +64,7 @@ class ReaderPool:
             for consumers in self._idle.values():
                 consumers.clear()
         for consumer in idle:
-            consumer.close()
+            close_within(consumer, CLOSE_S)
 
 
 class KafkaReader:
