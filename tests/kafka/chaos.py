@@ -8,6 +8,7 @@ processes is kept.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -200,6 +201,7 @@ def main() -> None:
     parser.add_argument("--spare-broker", action="store_true", help="nothing is done to the broker")
     parser.add_argument("--keep", type=Path, help="where the output of a bad round's processes is kept")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the broker ends with us, then too
     bad = 0
     with tempfile.TemporaryDirectory(prefix="tocsin-chaos-") as directory:
         broker = LocalKafka(Path(directory) / "kafka")

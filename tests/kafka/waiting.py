@@ -11,7 +11,7 @@ from tocsin.log.port import LogUnavailable
 
 T = TypeVar("T")
 
-WITHIN_S: Final = 120.0
+WITHIN_S: Final = 240.0
 LOOK_EVERY_S: Final = 0.05
 
 
