@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, admin
+from confluent_kafka import KafkaError, KafkaException, admin
 
 from tocsin.clock import Clock
 from tocsin.log.kafka import codes
 from tocsin.log.kafka.client_logs import Troubles
 from tocsin.log.kafka.config import KafkaConfig
-from tocsin.log.kafka.errors import error_of, few, to_log_error
+from tocsin.log.kafka.errors import error_of, few, is_refusal, to_log_error, to_unavailable
 from tocsin.log.kafka.settings import REQUEST_S, options_for
 from tocsin.log.port import LogUnavailable, Member, TopicPartition
 
@@ -26,7 +26,11 @@ REFUSAL_S: Final = 0.2
 """How often it is looked whether brokers refuse us, while an answer is awaited."""
 
 NEVER_S: Final = 3_600.0
-"""As long as librdkafka takes."""
+"""Requests of the admin client have no time-out in librdkafka, where one that passes may end the process when the broker
+is back; see _describing(). We stop waiting ourselves."""
+
+METADATA_ATTEMPT_S: Final = 1.0
+"""How long one attempt waits for metadata, doubled each time: in between it is looked whether brokers refuse us."""
 
 DESCRIBE_AGAIN_S: Final = 3.0
 DESCRIBE_AGAIN_MAX_S: Final = 30.0
@@ -92,22 +96,14 @@ class Cluster:
 
     def brokers(self, timeout_s: float = REQUEST_S) -> int:
         """How many brokers are up. Raises LogUnavailable."""
-        found = self._ask(
-            "reach Kafka",
-            lambda left_s: {"": self._admin.describe_cluster(request_timeout=left_s)},
-            timeout_s,
-        )
-        return len(found[""].nodes)
+        return len(self._metadata("reach Kafka", None, timeout_s).brokers)
 
     def counts(self) -> dict[str, int]:
         """All topics, those of Kafka itself excepted, with their numbers of partitions."""
-        try:
-            metadata = self._admin.list_topics(timeout=REQUEST_S)
-        except KafkaException as exception:
-            raise to_log_error(error_of(exception), "list the topics", self._troubles.explain) from None
+        topics = self._metadata("list the topics").topics
         return {
             name: len(topic.partitions)
-            for name, topic in metadata.topics.items()
+            for name, topic in topics.items()
             if topic.error is None and not name.startswith("__")
         }
 
@@ -116,19 +112,51 @@ class Cluster:
         wanted = list(names)
         if not wanted:
             return {}
-        found = self._ask(
-            f"describe {few(wanted)}",
-            lambda left_s: self._admin.describe_topics(TopicCollection(wanted), request_timeout=left_s),
-            missing=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, codes.UNKNOWN_TOPIC}),
-        )
+        doing = f"describe {few(wanted)}"
+        found = self._metadata(doing, wanted[0] if len(wanted) == 1 else None).topics
+        known = {name: found[name] for name in wanted if name in found}
+        for topic in known.values():
+            if topic.error is not None and is_refusal(topic.error.code()):
+                raise to_log_error(topic.error, doing, self._troubles.explain)
         return {
             name: Topic(
                 partitions=len(topic.partitions),
-                replication=min((len(p.replicas) for p in topic.partitions), default=0),
-                has_leaders=all(p.leader is not None and p.leader.id >= 0 for p in topic.partitions),
+                replication=min(len(p.replicas) for p in topic.partitions.values()),
+                has_leaders=all(p.leader >= 0 for p in topic.partitions.values()),
             )
-            for name, topic in found.items()
+            for name, topic in known.items()
+            if topic.partitions
         }
+
+    def _metadata(self, doing: str, topic: str | None = None, timeout_s: float = REQUEST_S) -> Any:
+        """Of one topic, or of all.
+
+        Not by describe_cluster() and describe_topics(): the answer of a broker that is just starting, which names no
+        broker, ends the process there (librdkafka 2.16, the assertion rko_result fails in rd_kafka_admin_response_parse;
+        found by killing brokers).
+        """
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        attempt_s = METADATA_ATTEMPT_S
+        while True:
+            left_s = max(deadline_s - self._clock.monotonic_s(), 0.1)
+            try:
+                found = self._admin.list_topics(topic, timeout=min(left_s, attempt_s))
+            except KafkaException as exception:
+                failure = error_of(exception)
+            else:
+                if found.brokers:
+                    return found
+                failure = KafkaError(codes.TRANSPORT, "the broker is just starting")
+            self._admin.poll(0)  # hands over what librdkafka has to say
+            refused = self._troubles.refused
+            if (
+                refused is not None
+                or self._closed.is_set()
+                or self._clock.monotonic_s() + AGAIN_S >= deadline_s
+            ):
+                raise to_unavailable(refused or failure, doing, self._troubles.explain)
+            attempt_s *= 2
+            self._closed.wait(AGAIN_S)
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """What the cluster applies to each of these topics, its defaults included."""
@@ -137,7 +165,7 @@ class Cluster:
             return {}
         found = self._ask(
             f"read the settings of {few(resources.values())}",
-            lambda left_s: self._admin.describe_configs(list(resources), request_timeout=left_s),
+            lambda _: self._admin.describe_configs(list(resources), request_timeout=NEVER_S),
             missing=frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART}),
         )
         return {
@@ -154,7 +182,7 @@ class Cluster:
         self._ask(
             f"create {few(topic.topic for topic in topics)}",
             lambda left_s: self._admin.create_topics(
-                topics, request_timeout=left_s, operation_timeout=left_s
+                topics, request_timeout=NEVER_S, operation_timeout=left_s
             ),
             timeout_s,
             missing=frozenset({KafkaError.TOPIC_ALREADY_EXISTS}),
