@@ -44,7 +44,9 @@ class Membership:
         """(generation, member id), as long as we are the member that was given what is held."""
         generation, member = parse_metadata(self._metadata())
         if generation < 0 or member != self._member:
-            self.is_suspect = True
+            # Who is no member has nothing to lose. To look at that again and again would be a busy loop while a broker is
+            # away, since each look asks for another one.
+            self.is_suspect = bool(self._member)
             return None
         return generation, member
 
