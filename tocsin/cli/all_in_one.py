@@ -57,6 +57,7 @@ class NodeConfig:
     functions: bool = False
     """Whether @function callables were registered, to be run here."""
     api_key: str = ""
+    egress: EgressPolicy = field(default_factory=lambda: EgressPolicy(allow_loopback=True))
     secrets: Path | None = None
     callback_url: str = ""
     """Where endpoints of long runs reach this node."""
@@ -209,7 +210,7 @@ class AllInOne:
                 topics=self._config.names,
                 drain_s=self._config.drain_s,
                 clock_offset_max_ms=None,  # the embedded log takes its time from this machine's own clock
-                egress=EgressPolicy(allow_loopback=True),
+                egress=self._config.egress,
                 secrets=self._config.secrets,
                 callbacks=Callbacks(self._config.callback_url, self._secret()),
             ),

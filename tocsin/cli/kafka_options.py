@@ -51,6 +51,22 @@ Prefix = Annotated[
         help="What the names of all topics and groups begin with.",
     ),
 ]
+AllowNetwork = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-network",
+        help="Let jobs call this private range, such as 10.1.0.0/16. Repeatable.",
+        metavar="CIDR",
+    ),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        help="Let jobs call this host wherever it resolves to: hooks.internal, *.svc.internal. Repeatable.",
+        metavar="NAME",
+    ),
+]
 Secrets = Annotated[
     Path | None,
     typer.Option(

@@ -14,6 +14,7 @@ from tocsin.cli.functions import import_functions
 from tocsin.cli.roles.serving import bind, url_of
 from tocsin.cli.roles.signals import StopSignals
 from tocsin.clock import SystemClock
+from tocsin.worker.egress import EgressPolicy
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -60,15 +61,12 @@ def up(
     concurrency: Annotated[
         int, typer.Option(help="Runs in flight per queue, at most.", min=1, max=10_000)
     ] = 256,
-    clock: Annotated[
-        str,
-        typer.Option(
-            help="guarded: after a step of the wall clock nothing fires for a while. wall: believe it."
-        ),
-    ] = "guarded",
+    clock: options.ClockOption = "guarded",
+    allow_network: options.AllowNetwork = None,
+    allow_host: options.AllowHost = None,
     secrets: options.Secrets = None,
     callback_url: options.CallbackUrl = "",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+    log_level: options.LogLevel = "warning",
 ) -> None:
     """Run a whole Tocsin: in one process and one directory, or with --kafka as a process for each role."""
     if log_level.lower() not in LOG_LEVELS:
@@ -82,6 +80,7 @@ def up(
     problems = options.Problems()
     options.check_callback_url(problems, callback_url)
     options.check_secrets(problems, secrets)
+    options.check_networks(problems, allow_network or ())
     problems.raise_any()
     api_key = os.environ.get("TOCSIN_API_KEY", "")
     if kafka:
@@ -98,6 +97,8 @@ def up(
             log_level=log_level,
             secrets=secrets,
             callback_url=callback_url,
+            allow_network=tuple(allow_network or ()),
+            allow_host=tuple(allow_host or ()),
         )
         raise typer.Exit(up_on_kafka(wanted, host=host, port=port, api_key=api_key))
     for name in functions or ():
@@ -113,6 +114,7 @@ def up(
         clock=clock,
         secrets=secrets,
         callback_url=callback_url,
+        egress=EgressPolicy(allow=(*(allow_network or ()), *(allow_host or ())), allow_loopback=True),
     )
 
 
@@ -127,6 +129,7 @@ def _up_embedded(
     clock: str,
     secrets: Path | None,
     callback_url: str,
+    egress: EgressPolicy,
 ) -> None:
     from tocsin.cli.all_in_one import AllInOne, NodeConfig
     from tocsin.streams.failures import EXPLAINED
@@ -140,6 +143,7 @@ def _up_embedded(
             api_key=api_key,
             secrets=secrets,
             callback_url=callback_url or url,
+            egress=egress,
         ),
         tell=_tell,
     )

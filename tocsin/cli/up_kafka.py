@@ -42,6 +42,8 @@ class KafkaNode:
     concurrency: int
     clock: str
     log_level: str
+    allow_network: tuple[str, ...] = ()
+    allow_host: tuple[str, ...] = ()
     secrets: Path | None = None
     callback_url: str = ""
     """"": the API's own address."""
@@ -84,6 +86,8 @@ def _children(
     streams = ["streams", *common, "--data", str(wanted.data / STATE), "--clock", wanted.clock]
     worker = ["worker", *common, "--concurrency", str(wanted.concurrency), "--drain", f"{DRAIN_S:g}"]
     worker += ["--callback-url", callback_url]
+    worker += [word for each in wanted.allow_network for word in ("--allow-network", each)]
+    worker += [word for each in wanted.allow_host for word in ("--allow-host", each)]
     if wanted.secrets is not None:
         worker += ["--secrets", str(wanted.secrets)]
     functions = [word for module in wanted.functions for word in ("--functions", module)]

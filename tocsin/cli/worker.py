@@ -59,19 +59,8 @@ def worker(
     allow_loopback: Annotated[
         bool, typer.Option("--allow-loopback", help="Let jobs call this machine itself.")
     ] = False,
-    allow_network: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Let jobs call this private range, such as 10.1.0.0/16. Repeatable.", metavar="CIDR"
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Let jobs call this host wherever it resolves to: hooks.internal, *.svc.internal. Repeatable.",
-            metavar="NAME",
-        ),
-    ] = None,
+    allow_network: options.AllowNetwork = None,
+    allow_host: options.AllowHost = None,
     secrets: options.Secrets = None,
     callback_url: options.CallbackUrl = "",
     prefix: options.Prefix = "tocsin.",

@@ -1,11 +1,13 @@
 """What `tocsin up` refuses before it opens anything. How it runs is tested with the node as a process."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.unit.cli.conftest import Done, spawned
 from tocsin.cli.failures import called
+from tocsin.cli.up_kafka import KafkaNode, _children
 from tocsin.client.functions import FunctionRegistry, function, registry
 from tocsin.streams.origin import StateDirectory
 
@@ -129,3 +131,27 @@ def test_a_function_takes_its_name_by_position_and_by_keyword(monkeypatch: pytes
 
     assert ["by.keyword", "by.position", "called", "plain"] == list(registry)
     assert 1 == plain()
+
+
+def test_up_refuses_a_network_that_is_none_and_hands_the_others_to_its_workers(tmp_path: Path) -> None:
+    done = spawned("up", *ELSEWHERE, "--allow-network", "10.1.0.0/99")
+    assert 2 == done.code
+    assert "--allow-network" in done.err
+    node = KafkaNode(
+        kafka="127.0.0.1:9",
+        kafka_config=None,
+        prefix="tocsin.",
+        data=tmp_path,
+        functions=(),
+        concurrency=8,
+        clock="guarded",
+        log_level="warning",
+        allow_network=("10.1.0.0/16", "10.2.0.0/16"),
+        allow_host=("*.svc.internal",),
+    )
+    children = _children(node, "127.0.0.1:9", "127.0.0.1", 0, (), "http://127.0.0.1:1")
+    (worker,) = [child.arguments for child in children if child.name == "worker"]
+    assert ["10.1.0.0/16", "10.2.0.0/16"] == [
+        value for option, value in pairwise(worker) if option == "--allow-network"
+    ]
+    assert ["*.svc.internal"] == [value for option, value in pairwise(worker) if option == "--allow-host"]
