@@ -124,6 +124,10 @@ TRANSACTIONAL_PRODUCER: Final[Options] = {
 }
 
 CONSUMING: Final[Options] = {
+    # A single broker that was frozen is fenced for a moment and names no broker then: librdkafka throws the handle of the only
+    # one away, and by "none" would never look for another (1 of 8 thaws: "no broker available", for ever; with this 0 of 12).
+    "metadata.recovery.strategy": "rebootstrap",
+    "metadata.recovery.rebootstrap.trigger.ms": 10_000,
     # Offsets are committed by the caller alone, each on purpose.
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
