@@ -160,6 +160,12 @@ class TimerIndex:
             self._pass.close()
             self._pass = None
 
+    def drop_pass(self) -> None:
+        """The store is being closed: let go of its iterator, also if nothing can be read any more."""
+        if self._pass is not None:
+            self._pass.drop()
+            self._pass = None
+
     def next_due(self, lane: TimerRange, after_ms: int | None) -> int | None:
         """See View.next_due. No change may be unsettled."""
         self.end_pass()
@@ -270,6 +276,11 @@ class DuePass(Iterator[Timer]):
             raise StopIteration
         self._left -= 1
         return Timer.decode(key)
+
+    def drop(self) -> None:
+        """End the pass, and of the index with it: nothing is noted of how far it came."""
+        self._open = False
+        self._cursor = None
 
     def close(self) -> None:
         """End the pass: the frontier moves up to the first timer that may still exist."""

@@ -229,7 +229,7 @@ class View:
     def detach(self) -> None:
         """End the use of this view: its store is being closed. Whatever is asked of it afterwards raises StoreClosed."""
         self._store = None
-        self._index.end_pass()
+        self._index.drop_pass()
         self._index = cast(TimerIndex, _Closed())
         for table in self._tables:
             table.close()
