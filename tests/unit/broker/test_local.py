@@ -147,8 +147,11 @@ def test_a_process_counts_as_the_broker_only_with_its_own_properties_file(tmp_pa
     mine, other = tmp_path / "a", tmp_path / "b"
     mine.mkdir()
     other.mkdir()
-    waits = [sys.executable, "-c", "input()", "kafka.Kafka", str(mine / "server.properties")]
-    with subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
+    code = "print('up', flush=True); input()"
+    waits = [sys.executable, "-c", code, "kafka.Kafka", str(mine / "server.properties")]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert b"up\n" == process.stdout.readline()  # before that its command line may still be empty
         for folder in (mine, other):
             (folder / "pid").write_text(str(process.pid))
         assert process.pid == Node(mine).pid()
