@@ -95,6 +95,10 @@ PRODUCING: Final[Options] = {
 }
 
 PLAIN_PRODUCER: Final[Options] = {
+    # For the reason that consumers have: what writes reports and definitions is made once, and must never be left without a
+    # broker. Ten freezes and restarts of the only broker under it: back within 0.6 s, as without.
+    "metadata.recovery.strategy": "rebootstrap",
+    "metadata.recovery.rebootstrap.trigger.ms": 10_000,
     # Reports leave one by one; 2 ms gather those of one pass of the loop. flush() does not wait for it.
     "linger.ms": 2,
     # After that a record is given up with an error, so that its sender can decide. Longer than a broker's death takes.
