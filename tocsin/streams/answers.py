@@ -24,6 +24,7 @@ from tocsin.streams.queries import (
     Page,
     PartitionHealth,
     PartitionsMissing,
+    not_ready,
 )
 from tocsin.streams.reader import StoreReader
 from tocsin.streams.rocks import StoreClosed
@@ -192,20 +193,20 @@ class Answers:
 
     def health(self, *, figures: bool = True) -> Sequence[PartitionHealth]:
         now_ms = self._clock.now_ms()
-        found = {number: _not_ready(self._missing(number)) for number in self._topology.unopened}
+        found = {number: not_ready(self._missing(number)) for number in self._topology.unopened}
         for each in list(self._topology.partitions.values()):
             try:
                 found[each.number] = self._health_of(each, now_ms, figures=figures)
             except StoreClosed:
-                found[each.number] = _not_ready(_moving(each.number))
+                found[each.number] = not_ready(_moving(each.number))
         if not found:  # nothing is assigned yet: whatever is asked for would look as if it did not exist
-            found = {number: _not_ready(self._missing(number)) for number in self._all()}
+            found = {number: not_ready(self._missing(number)) for number in self._all()}
         return tuple(found.values())
 
     def _health_of(self, each: OwnedPartition, now_ms: int, *, figures: bool) -> PartitionHealth:
         journal = each.committed_journal
         if not each.ready or journal is None:
-            return _not_ready(self._missing(each.number))
+            return not_ready(self._missing(each.number))
         reader = each.store.reader()
         counts = reader.counts()
         return PartitionHealth(
@@ -309,25 +310,6 @@ def _scan(number: int, missing: list[MissingPartition], rows: Iterator[R]) -> It
 
 def _moving(number: int) -> MissingPartition:
     return MissingPartition(partition=number, reason="moving")
-
-
-def _not_ready(missing: MissingPartition) -> PartitionHealth:
-    return PartitionHealth(
-        partition=missing.partition,
-        ready=False,
-        watermark_ms=0,
-        tick_ms=0,
-        jobs=0,
-        open_runs=0,
-        dead_letters=0,
-        overdue=0,
-        pending={},
-        restore_done=missing.restore_done,
-        restore_total=missing.restore_total,
-        restore_eta_s=missing.restore_eta_s,
-        reason=missing.reason,
-        detail=missing.detail,
-    )
 
 
 def _view(reader: StoreReader, key: JobKey) -> JobView | None:

@@ -124,6 +124,26 @@ class PartitionHealth:
     """The address of the streams process that owns it; "" where there is but one process."""
 
 
+def not_ready(missing: MissingPartition) -> PartitionHealth:
+    """The health of a partition that could not be asked."""
+    return PartitionHealth(
+        partition=missing.partition,
+        ready=False,
+        watermark_ms=0,
+        tick_ms=0,
+        jobs=0,
+        open_runs=0,
+        dead_letters=0,
+        overdue=0,
+        pending={},
+        restore_done=missing.restore_done,
+        restore_total=missing.restore_total,
+        restore_eta_s=missing.restore_eta_s,
+        reason=missing.reason,
+        detail=missing.detail,
+    )
+
+
 class Queries(Protocol):
     """A question about one key raises PartitionsMissing while its partition cannot be asked; a list says so in `missing`.
 

@@ -21,7 +21,7 @@ from tocsin.schemas.job import JobKey
 from tocsin.schemas.rows import DeadRow, PendingRow
 from tocsin.streams.families import META
 from tocsin.streams.meta import META_KEY
-from tocsin.streams.rocks import Database
+from tocsin.streams.rocks import Database, Scan
 from tocsin.streams.store import (
     PartitionStore,
     Position,
@@ -254,6 +254,25 @@ def test_a_scan_over_a_damaged_file_raises_instead_of_ending_early(tmp_path: Pat
     with pytest.raises(StoreCorrupt, match="checksum"):
         list(store.reader().jobs_from())
     store.close()
+
+
+def test_a_store_that_cannot_be_read_is_closed_all_the_same_in_the_middle_of_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = empty_store(tmp_path / "p0")
+    view = store.view()
+    for n in range(10):
+        view.put_job(JobKey(f"ns/job-{n}"), job_row(T0 + n))
+    commit(view)
+    timers = view.due(AHEAD, T0 + 20, 1 << 20)
+    next(iter(timers))
+
+    def damaged(_: Scan) -> bytes:
+        raise StoreCorrupt("cannot be read")
+
+    monkeypatch.setattr(Scan, "key", damaged)
+    store.close()
+    PartitionStore.open(tmp_path / "p0", environment()).close()  # its directory was let go of
 
 
 def test_a_view_is_refused_while_the_store_is_not_restored(tmp_path: Path) -> None:

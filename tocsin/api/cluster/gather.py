@@ -21,6 +21,7 @@ from tocsin.streams.queries import (
     Page,
     PartitionHealth,
     PartitionsMissing,
+    not_ready,
     sentence,
 )
 
@@ -246,7 +247,7 @@ class Gather:
         for number in range(self._partitions()):
             url = self._directory.owner_of(number)
             if url is None:
-                found[number] = _lacking(self._directory.missing(number))
+                found[number] = not_ready(self._directory.missing(number))
             else:
                 by_owner.setdefault(url, []).append(number)
         asked = {url: asyncio.ensure_future(self._health_of(url, by_owner[url])) for url in by_owner}
@@ -260,7 +261,7 @@ class Gather:
             said = {each.partition: replace(each, owner=url) for each in health}
             for number in numbers:
                 moving = MissingPartition(partition=number, reason="moving")
-                found[number] = said.get(number) or replace(_lacking(moving), owner=url)
+                found[number] = said.get(number) or replace(not_ready(moving), owner=url)
             if broken and all(found[number].ready for number in numbers):
                 complaints[f"{broken} (partitions {', '.join(map(str, numbers))})"] = None
         health = [found[number] for number in sorted(found)]
@@ -271,9 +272,9 @@ class Gather:
             head, _ = wire.unpack(await self._client.ask(url, "health", {}))
             return wire.health_of(head.get("health")), str(head.get("broken", ""))
         except OwnerFailed as error:
-            return [_lacking(error.of(number)) for number in numbers], ""
+            return [not_ready(error.of(number)) for number in numbers], ""
         except wire.WireError as error:
-            return [_lacking(_incompatible(url, error).of(number)) for number in numbers], ""
+            return [not_ready(_incompatible(url, error).of(number)) for number in numbers], ""
         except (NotOwned, NotNow):
             return [], ""
 
@@ -336,26 +337,7 @@ def _nothing(numbers: Iterable[int], reason: Any) -> Page[Any]:
 
 def _late(url: str, numbers: Sequence[int]) -> tuple[list[PartitionHealth], str]:
     error = OwnerFailed("unreachable", f"the streams process at {url} has not answered for {HEALTH_S} s")
-    return [_lacking(error.of(number)) for number in numbers], ""
-
-
-def _lacking(missing: MissingPartition) -> PartitionHealth:
-    return PartitionHealth(
-        partition=missing.partition,
-        ready=False,
-        watermark_ms=0,
-        tick_ms=0,
-        jobs=0,
-        open_runs=0,
-        dead_letters=0,
-        overdue=0,
-        pending={},
-        restore_done=missing.restore_done,
-        restore_total=missing.restore_total,
-        restore_eta_s=missing.restore_eta_s,
-        reason=missing.reason,
-        detail=missing.detail,
-    )
+    return [not_ready(error.of(number)) for number in numbers], ""
 
 
 def _why_broken(health: Sequence[PartitionHealth], complaints: Sequence[str]) -> str:
